@@ -1,0 +1,1 @@
+"""Reinforcement learning for coding agents inside the real agent program."""

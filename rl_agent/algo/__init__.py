@@ -1,0 +1,1 @@
+"""Policy-gradient formulas as pure functions on flat packed arrays."""

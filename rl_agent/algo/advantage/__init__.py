@@ -1,0 +1,1 @@
+"""Advantage estimators: rewards of rollouts in, one number a token out."""

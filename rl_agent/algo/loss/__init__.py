@@ -1,0 +1,1 @@
+"""Policy losses: log-probabilities and advantages in, one number a token out."""

@@ -1,0 +1,1 @@
+"""Ray: placement, actors, bring-up. The only room that imports ray."""

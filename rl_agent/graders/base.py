@@ -1,0 +1,60 @@
+"""The contract of graders: a task and a patch in, a verdict out, judged in a sandbox of the grader's own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rl_agent.sandboxes.base import SandboxProvider
+    from rl_agent.tasks.task import Task
+
+
+class VerdictStatus(StrEnum):
+    """What came of a submission."""
+
+    SOLVED = "solved"
+    FAILED = "failed"
+    """The tests ran and did not pass."""
+    EMPTY_DIFF = "empty_diff"
+    """Nothing was changed; no sandbox was booted."""
+    APPLY_FAILED = "apply_failed"
+    """The patch does not apply to a clean copy, or breaks a limit."""
+    TIMEOUT = "timeout"
+    """Grading ran out of its wall-clock time: reward 0."""
+    TAMPERED = "tampered"
+    """The patch reaches outside the work tree or into the tests' machinery."""
+    INFRA_ERROR = "infra_error"
+    """Grading could not be done; has no reward and never trains."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The judgement on one submission."""
+
+    status: VerdictStatus
+    reward: float | None
+    """None exactly when `status` is `infra_error` (law 4)."""
+    tests_passed: int = 0
+    tests_failed: int = 0
+    log: str = ""
+    """What the tests printed, capped."""
+    seconds: float = 0.0
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if (self.reward is None) != (self.status is VerdictStatus.INFRA_ERROR):
+            raise ValueError(f"a verdict has a reward unless it is infra_error; got {self.status} with reward {self.reward}")
+
+
+class Grader(Protocol):
+    """Judges patches. Built from config (`grader._target_`); its constructor takes exactly the fields of its schema."""
+
+    async def grade(self, task: Task, patch: bytes, provider: SandboxProvider) -> Verdict:
+        """Apply `patch` to a clean copy of the task's repository in a fresh sandbox and run its tests there.
+
+        Infrastructure failures become `infra_error` after the grader's own retries; they are never a reward of 0.
+        """

@@ -1,0 +1,1 @@
+"""The real agent CLIs: fetch, configure, run, read what they leave."""

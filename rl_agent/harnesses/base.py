@@ -1,0 +1,68 @@
+"""The contract of harnesses: one real agent CLI each, run headless in a sandbox against our adapter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rl_agent.sandboxes.base import Asset, Sandbox
+    from rl_agent.tasks.task import Task
+
+
+class ExitReason(StrEnum):
+    """How an agent process ended."""
+
+    FINISHED = "finished"
+    """Exit code 0."""
+    TURN_LIMIT = "turn_limit"
+    """The CLI's own limit on turns."""
+    CLI_ERROR = "cli_error"
+    """Any other exit code; the work is graded all the same."""
+    TIME_BUDGET = "time_budget"
+    """Its time budget was over: killed with its process group; the work is graded all the same."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """Bounds on one agent run."""
+
+    time_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HarnessResult:
+    """What an agent run left besides its work."""
+
+    exit_code: int
+    reason: ExitReason
+    transcript: bytes
+    """The CLI's own machine-readable output (JSON lines), as it came; capped by the sandbox."""
+    stderr_tail: str
+    seconds: float
+    """Wall-clock time of the CLI process."""
+
+
+class Harness(Protocol):
+    """One agent CLI. Built from config (`harness._target_`); its constructor takes exactly the fields of its schema."""
+
+    @property
+    def dialect(self) -> str:
+        """Dotted path of the adapter dialect (a class) that the CLI speaks."""
+
+    @property
+    def assets(self) -> Sequence[Asset]:
+        """What a sandbox must be booted with. Raises HarnessError, with the remedy, when the CLI was not fetched."""
+
+    async def install(self, sandbox: Sandbox) -> None:
+        """Put the configuration into the sandbox (once a sandbox, before `run`)."""
+
+    async def run(self, sandbox: Sandbox, *, task: Task, base_url: str, token: str, budget: Budget) -> HarnessResult:
+        """Run the agent on `task` in `task.workdir` as user `agent` until it ends or its budget is over.
+
+        `base_url` is the session's address as the sandbox reaches it, without a dialect's own path (`/v1/messages`,
+        `/responses`); `token` is the session's secret. Raises HarnessError only if the CLI could not be started at all.
+        """

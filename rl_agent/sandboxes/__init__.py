@@ -1,0 +1,1 @@
+"""Isolated boxes in which agents and tests run, all behind one contract."""

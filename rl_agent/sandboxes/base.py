@@ -1,0 +1,111 @@
+"""The contract of sandboxes: a box with a file system, users and processes, on no network but what we expose."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
+
+
+class Network(StrEnum):
+    """What a sandbox reaches."""
+
+    NONE = "none"
+    """Only the ports given to `Sandbox.expose`."""
+    HOST = "host"
+    """Everything that the host reaches."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Bounds on one sandbox; None means no bound."""
+
+    memory_mb: int | None = None
+    processes: int | None = None
+    cpus: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asset:
+    """A file or folder of the host that a sandbox gets read-only at boot (mounted, or uploaded once)."""
+
+    source: Path
+    target: str
+    """Absolute path in the sandbox."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecResult:
+    """What a command left. A command that ran out of time has `timed_out` set and what it printed so far."""
+
+    exit_code: int
+    """128 + signal number if a signal ended it; -1 when it timed out."""
+    stdout: bytes
+    """At most the provider's output limit: head and tail are kept, a line in between says what was dropped."""
+    stderr: bytes
+    timed_out: bool = False
+    seconds: float = 0.0
+
+
+class Sandbox(Protocol):
+    """A running sandbox. Every method raises SandboxError when the sandbox itself is lost."""
+
+    @property
+    def id(self) -> str:
+        """Unique name."""
+
+    async def exec(
+        self,
+        cmd: str,
+        *,
+        user: str = "agent",
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        stdin: bytes | None = None,
+        timeout: float,
+        check: bool = False,
+    ) -> ExecResult:
+        """Run `cmd` with bash. Never retried.
+
+        At `timeout` seconds, and when the caller is cancelled, the command's whole process tree is killed. A process that
+        the command left behind on purpose (setsid) outlives a command that ended by itself. The environment is only `env`
+        over a minimal default (PATH, HOME, USER, LANG, TERM). stdin is `stdin`, or closed. With `check`, a non-zero exit
+        code or a timeout raises SandboxError with the end of stderr.
+        """
+
+    async def write_file(self, path: str, content: bytes | str | Path, *, user: str = "agent", mode: int | None = None) -> None:
+        """Write a file (a Path is read from the host), making parent folders. Raises SandboxError on any failure."""
+
+    async def read_file(self, path: str, *, user: str = "agent") -> bytes:
+        """Read a file. Raises FileNotFoundError or SandboxError; never returns b"" for a failure."""
+
+    async def expose(self, port: int) -> str:
+        """Make TCP `port` of this host (127.0.0.1) reachable from inside; returns the URL (`http://host:port`) to use there."""
+
+
+class SandboxProvider(Protocol):
+    """Boots sandboxes. Built from config (`sandbox._target_`); its constructor takes exactly the fields of its schema."""
+
+    def boot(
+        self,
+        image: str,
+        *,
+        assets: Sequence[Asset] = (),
+        lifetime_s: float,
+        network: Network | None = None,
+        limits: Limits | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> AbstractAsyncContextManager[Sandbox]:
+        """A sandbox that is gone, with all its processes, when the context ends or `lifetime_s` is over.
+
+        `network` and `limits` default to the provider's configuration. Raises SandboxError (or ConfigError for an image
+        that does not exist, naming it).
+        """
+
+    async def sweep(self) -> int:
+        """Remove what killed runs left (folders, remote sandboxes); returns how many."""

@@ -1,0 +1,1 @@
+"""The local sandbox: overlayfs, bubblewrap and a namespace-joining exec helper."""

@@ -1,0 +1,24 @@
+"""The only reader of the process environment: secrets by name, and the environment handed to child processes."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from rl_agent.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def require(name: str, needed_by: str) -> str:
+    """The secret `name`; raises ConfigError naming who needs it when it is absent."""
+    value = os.environ.get(name)  # noqa: TID251 (this is the one place)
+    if not value:
+        raise ConfigError(f"{needed_by} needs the environment variable {name}. Remedy: export {name}=... and start again.")
+    return value
+
+
+def child_environment(extra: Mapping[str, str]) -> dict[str, str]:
+    """The environment for a process of ours (never for one inside a sandbox): this one's, with `extra` on top."""
+    return {**os.environ, **extra}  # noqa: TID251 (this is the one place)

@@ -1,0 +1,1 @@
+"""Tasks: what a row or a generator gives an agent to do."""

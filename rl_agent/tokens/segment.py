@@ -1,0 +1,55 @@
+"""A segment: one linear token sequence for training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rl_agent.errors import LawError
+
+if TYPE_CHECKING:
+    from rl_agent.tokens.turn import Bool, Float32, Int32
+
+NOT_SAMPLED = -1
+"""The weight version of a token that the policy did not sample."""
+
+
+class SegmentKind(StrEnum):
+    """Where in the agent run a segment comes from."""
+
+    MAIN = "main"
+    """The conversation that solves the task."""
+    SUBAGENT = "subagent"
+    """A conversation that the agent program started beside it."""
+    COMPACTION = "compaction"
+    """The reply that sums up a history."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """Aligned arrays of one length T; `loss_mask` is true exactly where the policy sampled and the token trains."""
+
+    kind: SegmentKind
+    tokens: Int32
+    loss_mask: Bool
+    rollout_logprobs: Float32
+    """[T] float32; 0 where `loss_mask` is false."""
+    weight_versions: Int32
+    """[T] int32; NOT_SAMPLED where the token was not sampled."""
+
+    def __post_init__(self) -> None:
+        lengths = {len(a) for a in (self.tokens, self.loss_mask, self.rollout_logprobs, self.weight_versions)}
+        if len(lengths) != 1:
+            raise LawError(f"arrays of a segment differ in length: {sorted(lengths)}")
+        if self.loss_mask.dtype != np.bool_:
+            raise LawError(f"loss_mask must be bool, got {self.loss_mask.dtype}")
+        if len(self.loss_mask) and self.loss_mask[0]:
+            raise LawError("the first token of a segment cannot train: nothing precedes it")
+
+    @property
+    def trained(self) -> int:
+        """Number of tokens that train."""
+        return int(self.loss_mask.sum())

@@ -1,0 +1,1 @@
+"""What a run shows and records: wandb, the console, metrics.jsonl, the summary."""

@@ -1,0 +1,50 @@
+"""The contract of trainers: batches in, better weights out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from rl_agent.algo.algorithm import Algorithm
+    from rl_agent.algo.batch import TrainBatch
+    from rl_agent.tokens.turn import Float32, Int32
+    from rl_agent.weights.base import WeightSender, WeightUpdate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepResult:
+    """What one training step (one batch, perhaps several optimizer steps) did."""
+
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """Names under `train/`: loss, grad_norm, entropy, logprob_diff_mean, logprob_diff_max, lr, clip_fraction, skipped."""
+    updated: bool = True
+    """False when the batch had no signal (no trained token, all advantages zero, non-finite gradient): nothing changed."""
+
+
+class Trainer(Protocol):
+    """One rank of the trainer. Built from config (`trainer._target_`); all ranks call every method together."""
+
+    def setup(self, *, model_folder: Path, algorithm: Algorithm, seed: int, total_steps: int) -> None:
+        """Join the process group, build the model from a Hugging Face folder and load its weights if it has any."""
+
+    def score(self, sequences: Sequence[Int32]) -> list[Float32]:
+        """Log-probability of each next token: [T] int32 -> [T - 1] float32, no gradient."""
+
+    def step(self, batch: TrainBatch) -> StepResult:
+        """Train on one batch."""
+
+    def push(self, sender: WeightSender, version: int) -> WeightUpdate:
+        """Hand the current weights, in Hugging Face names, to `sender`."""
+
+    def save(self, folder: Path) -> None:
+        """Write a checkpoint (model, optimizer, schedule, random states). The caller makes it visible atomically."""
+
+    def load(self, folder: Path) -> None:
+        """Continue from a checkpoint."""
+
+    def export(self, folder: Path) -> None:
+        """Write the weights as a Hugging Face folder (config and tokenizer are copied from `model_folder`)."""
