@@ -1,0 +1,41 @@
+"""Schema of `engine/`: what samples from the policy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from omegaconf import MISSING
+
+
+@dataclass(slots=True, kw_only=True)
+class VllmConfig:
+    """vLLM's own server, in a process tree of its own."""
+
+    _target_: str = "rl_agent.engine.vllm_server.VllmServer"
+    host: str = "127.0.0.1"
+    port: int = 0
+    """0: a free one."""
+    dtype: str = "auto"
+    max_model_len: int | None = None
+    """null: `rollout.max_context_tokens`."""
+    max_num_seqs: int = 256
+    tensor_parallel: int = 1
+    eager: bool = False
+    """Skip compilation: starts faster, samples slower."""
+    gpu_memory_utilization: float | None = None
+    cpu_kv_cache_gb: int | None = None
+    """CPU only: memory for the KV cache."""
+    cpu_threads_bind: str | None = None
+    """CPU only: cores of the OpenMP threads, as in vLLM's VLLM_CPU_OMP_THREADS_BIND."""
+    nice: int = 0
+    """Process niceness; below 0 (root) it goes before the agents on a shared machine."""
+    startup_timeout_s: float = 900.0
+    request_timeout_s: float = 1800.0
+    probe_tolerance: float = MISSING
+    """Largest difference between the log-probabilities of trainer and engine that a weight push may show."""
+    extra_args: list[str] = field(default_factory=list)
+    """Appended to vLLM's command line."""
+
+
+SCHEMAS: Final = {"vllm": VllmConfig}

@@ -1,0 +1,40 @@
+"""Schema of `job/`: what the command does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(slots=True, kw_only=True)
+class TrainJobConfig:
+    """Reinforcement learning."""
+
+    _target_: str = "rl_agent.jobs.train.run"
+    steps: int = 100
+    """Training steps in all, those before a resume included."""
+    save_every: int = 10
+    """Steps between checkpoints; the last step always has one."""
+    keep_checkpoints: int = 2
+    eval_every: int = 1
+    """Steps between measurements of the held-out set (tasks that know their right answer only); 0: never."""
+
+
+@dataclass(slots=True, kw_only=True)
+class SftJobConfig:
+    """Supervised warm start on demonstrations."""
+
+    _target_: str = "rl_agent.jobs.sft.run"
+    steps: int = 600
+    batch_size: int = 16
+    """Demonstrations a step."""
+    right_share: float = 0.4
+    """Share of demonstrations whose fix is right: the rest are plausible mistakes, so that there is something to learn."""
+    prompt_weight: float = 0.1
+    """Weight of tokens that the policy does not sample, against 1 for those that it does."""
+    eval_every: int = 100
+    export: str | None = None
+    """Where the Hugging Face folder is written; null: `<run folder>/model`."""
+
+
+SCHEMAS: Final = {"train": TrainJobConfig, "sft": SftJobConfig}

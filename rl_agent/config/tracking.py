@@ -1,0 +1,33 @@
+"""Schema of `tracking/`: what is shown and recorded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+
+class WandbMode(StrEnum):
+    """How wandb is used."""
+
+    online = "online"
+    """Needs the environment variable WANDB_API_KEY."""
+    offline = "offline"
+    """Written to the run folder; `wandb sync` sends it later."""
+    disabled = "disabled"
+
+
+@dataclass(slots=True, kw_only=True)
+class TrackingConfig:
+    """Records of a run. `metrics.jsonl` and the log are always written."""
+
+    wandb: WandbMode = WandbMode.offline
+    project: str = "rl_agent"
+    entity: str | None = None
+    group: str | None = None
+    tags: list[str] = field(default_factory=list)
+    console: bool = True
+    """A live view on a terminal; plain lines elsewhere."""
+
+
+SCHEMAS: Final = {"tracking": TrackingConfig}
