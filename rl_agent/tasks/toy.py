@@ -1,0 +1,137 @@
+"""Toy tasks: small generated Python repositories, each with one bug, a problem statement and a hidden test.
+
+What the fix needs (the names of the arguments) stands only in the file, so an agent has to look before it edits. Seeds are
+unlimited. A tenth of all surfaces (file, function, arguments) is held out by hash and never generated for training.
+"""
+
+from __future__ import annotations
+
+import random
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rl_agent.errors import ConfigError
+from rl_agent.tasks.task import GraderSpec, Task
+from rl_agent.tasks.toy_kinds import ARGUMENTS, FILES, FUNCTIONS, KINDS, BugKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+WORKDIR = "/workspace/repo"
+HIDDEN_TEST = "hidden_test.py"
+HELD_OUT_SIZE = 64
+"""Tasks of the committed held-out set: eight of each of the eight default kinds."""
+_HELD_OUT_SHARE = 10
+"""One surface in this many is held out."""
+_MISSING_RETURN = 0.1
+"""Share of files in which the `return` is missing instead of the expression being wrong."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToyTask:
+    """A generated bug, with what a demonstrator needs to know of it."""
+
+    task_id: str
+    kind: BugKind
+    file: str
+    function: str
+    arguments: tuple[str, str]
+    source: str
+    """Text of `file` with the bug; the body is its second line."""
+    right: str
+    """The right expression."""
+    wrong: tuple[str, ...]
+    """Plausible wrong expressions."""
+
+    @property
+    def problem_statement(self) -> str:
+        """What the agent is told."""
+        return f"Fix {self.file}: {self.function} must {self.kind.sentence}."
+
+    def hidden_test(self) -> str:
+        """A script that exits with 0 exactly when the function does what it must on every sample."""
+        names = ", ".join(("x", "y")[: self.kind.arity])
+        right = self.kind.right.format(x="x", y="y")
+        return (
+            f"from {self.file.removesuffix('.py')} import {self.function}\n"
+            f"for sample in {list(self.kind.samples)!r}:\n"
+            f"    expected = (lambda {names}: {right})(*sample)\n"
+            f"    assert {self.function}(*sample) == expected, sample\n"
+            "print('PASS')\n"
+        )
+
+    def as_task(self, image: str) -> Task:
+        """The task that the framework runs."""
+        return Task(
+            task_id=self.task_id,
+            problem_statement=self.problem_statement,
+            image=image,
+            workdir=WORKDIR,
+            files={self.file: self.source},
+            grader=GraderSpec(eval_cmd=f"python3 {HIDDEN_TEST}", files={HIDDEN_TEST: self.hidden_test()}),
+            metadata={"kind": self.kind.name},
+        )
+
+
+def generate(kind: BugKind, key: str, *, held_out: bool) -> ToyTask:
+    """The toy task of one kind and key: the same key gives the same task on every machine."""
+    rng = random.Random(f"{kind.name}/{key}")  # noqa: S311 (not for secrets)
+    while True:
+        file, function = rng.choice(FILES), rng.choice(FUNCTIONS)
+        x, y = rng.sample(ARGUMENTS, 2)
+        surface = zlib.crc32(f"{file} {function} {x} {y if kind.arity == 2 else ''}".encode())
+        if (surface % _HELD_OUT_SHARE == 0) == held_out:
+            break
+    right = kind.right.format(x=x, y=y)
+    wrong = tuple(expression.format(x=x, y=y) for expression in kind.wrong)
+    body = right if rng.random() < _MISSING_RETURN else f"return {rng.choice(wrong)}"
+    signature = f"{x}, {y}" if kind.arity == 2 else x
+    return ToyTask(
+        task_id=f"toy-{kind.name}-{key}",
+        kind=kind,
+        file=file,
+        function=function,
+        arguments=(x, y),
+        source=f"def {function}({signature}):\n    {body}\n",
+        right=right,
+        wrong=wrong,
+    )
+
+
+def toy_tasks(seed: int, split: str, kinds: Sequence[str], start: int = 0) -> Iterator[ToyTask]:
+    """An endless stream of toy tasks, one of each kind in turn. `split` is `train` or `held_out`."""
+    chosen = [_kind(name) for name in kinds]
+    index = start
+    while True:
+        yield generate(chosen[index % len(chosen)], f"{split}-{seed}-{index}", held_out=split == "held_out")
+        index += 1
+
+
+def held_out_tasks(kinds: Sequence[str]) -> list[ToyTask]:
+    """The fixed held-out set: HELD_OUT_SIZE tasks over `kinds`."""
+    stream = toy_tasks(0, "held_out", kinds)
+    return [next(stream) for _ in range(HELD_OUT_SIZE)]
+
+
+def _kind(name: str) -> BugKind:
+    if name not in KINDS:
+        raise ConfigError(f"data.kinds: no toy bug of kind `{name}`. Known: {', '.join(KINDS)}.")
+    return KINDS[name]
+
+
+class ToyTasks:
+    """The toy tasks as a task source."""
+
+    def __init__(self, *, kinds: list[str], image: str) -> None:
+        if not kinds:
+            raise ConfigError("data.kinds is empty: name at least one kind of toy bug")
+        self.kinds = kinds
+        self.image = image
+        for name in kinds:
+            _kind(name)
+
+    def tasks(self, seed: int, start: int = 0) -> Iterator[Task]:
+        """See TaskSource."""
+        for toy in toy_tasks(seed, "train", self.kinds, start):
+            yield toy.as_task(self.image)
