@@ -15,10 +15,17 @@ def require(name: str, needed_by: str) -> str:
     """The secret `name`; raises ConfigError naming who needs it when it is absent."""
     value = os.environ.get(name)  # noqa: TID251 (this is the one place)
     if not value:
-        raise ConfigError(f"{needed_by} needs the environment variable {name}. Remedy: export {name}=... and start again.")
+        raise ConfigError(
+            f"{needed_by} needs the environment variable {name}. Remedy: export {name}=... and start again."
+        )
     return value
 
 
 def child_environment(extra: Mapping[str, str]) -> dict[str, str]:
     """The environment for a process of ours (never for one inside a sandbox): this one's, with `extra` on top."""
     return {**os.environ, **extra}  # noqa: TID251 (this is the one place)
+
+
+def is_root() -> bool:
+    """Whether this process is the superuser."""
+    return os.geteuid() == 0

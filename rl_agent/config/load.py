@@ -61,7 +61,11 @@ def _unknown_keys(before: Any, after: Any, path: str) -> Iterator[str]:
         where = f"{path}.{key}" if path else str(key)
         if key not in after:
             like = nearest(str(key), after)
-            hint = f" Did you mean `{path + '.' if path else ''}{like}`?" if like else f" Known here: {', '.join(sorted(after))}."
+            hint = (
+                f" Did you mean `{path + '.' if path else ''}{like}`?"
+                if like
+                else f" Known here: {', '.join(sorted(after))}."
+            )
             yield f"unknown key `{where}`: no schema has it, so it would have no effect.{hint}"
         else:
             yield from _unknown_keys(before[key], after[key], where)
@@ -78,7 +82,9 @@ def target(node: Any) -> str:
     """The dotted path that a node names. Raises ConfigError when it names none."""
     path = node.get("_target_") if isinstance(node, dict) else getattr(node, "_target_", None)
     if not path:
-        raise ConfigError(f"a plug-in's configuration needs `_target_` (a dotted path to a class), but has none: {as_plain(node)}")
+        raise ConfigError(
+            f"a plug-in's configuration needs `_target_` (a dotted path to a class), but has none: {as_plain(node)}"
+        )
     return str(path)
 
 
@@ -116,4 +122,8 @@ def build(node: Any, contract: type | None = None) -> Any:
 
 def contract_members(contract: type) -> list[str]:
     """Public methods and properties that a Protocol asks for (annotated attributes, set on instances, are not seen)."""
-    return [name for name in vars(contract) if not name.startswith("_") and name not in getattr(contract, "__annotations__", {})]
+    return [
+        name
+        for name in vars(contract)
+        if not name.startswith("_") and name not in getattr(contract, "__annotations__", {})
+    ]

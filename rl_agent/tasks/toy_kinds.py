@@ -27,8 +27,22 @@ _NUMBERS: Final = ((1,), (2,), (3,), (4,), (6,), (7,), (8,), (9,))
 
 _TABLE: Final[tuple[tuple[str, int, str, str, tuple[str, str, str], tuple[tuple[Any, ...], ...]], ...]] = (
     ("add", 2, "return the sum of its arguments", "{x} + {y}", ("{x} - {y}", "{x} * {y}", "{y} - {x}"), _PAIRS),
-    ("sub", 2, "return the first argument minus the second", "{x} - {y}", ("{y} - {x}", "{x} + {y}", "{x} * {y}"), _PAIRS),
-    ("rsub", 2, "return the second argument minus the first", "{y} - {x}", ("{x} - {y}", "{x} + {y}", "{y} * {x}"), _PAIRS),
+    (
+        "sub",
+        2,
+        "return the first argument minus the second",
+        "{x} - {y}",
+        ("{y} - {x}", "{x} + {y}", "{x} * {y}"),
+        _PAIRS,
+    ),
+    (
+        "rsub",
+        2,
+        "return the second argument minus the first",
+        "{y} - {x}",
+        ("{x} - {y}", "{x} + {y}", "{y} * {x}"),
+        _PAIRS,
+    ),
     ("mul", 2, "return the product of its arguments", "{x} * {y}", ("{x} + {y}", "{x} - {y}", "{x} ** {y}"), _PAIRS),
     (
         "div",
@@ -82,8 +96,22 @@ _TABLE: Final[tuple[tuple[str, int, str, str, tuple[str, str, str], tuple[tuple[
     ),
     ("eq", 2, "tell if its arguments are equal", "{x} == {y}", ("{x} != {y}", "{x} <= {y}", "{x} >= {y}"), _PAIRS),
     ("ne", 2, "tell if its arguments are different", "{x} != {y}", ("{x} == {y}", "{x} < {y}", "{x} > {y}"), _PAIRS),
-    ("even", 1, "tell if its argument is even", "{x} % 2 == 0", ("{x} % 2 == 1", "{x} % 3 == 0", "{x} // 2 == 0"), _NUMBERS),
-    ("odd", 1, "tell if its argument is odd", "{x} % 2 == 1", ("{x} % 2 == 0", "{x} % 3 == 1", "{x} // 2 == 1"), _NUMBERS),
+    (
+        "even",
+        1,
+        "tell if its argument is even",
+        "{x} % 2 == 0",
+        ("{x} % 2 == 1", "{x} % 3 == 0", "{x} // 2 == 0"),
+        _NUMBERS,
+    ),
+    (
+        "odd",
+        1,
+        "tell if its argument is odd",
+        "{x} % 2 == 1",
+        ("{x} % 2 == 0", "{x} % 3 == 1", "{x} // 2 == 1"),
+        _NUMBERS,
+    ),
     ("inc", 1, "return its argument plus one", "{x} + 1", ("{x} - 1", "{x} + 2", "{x}"), _NUMBERS),
     ("dec", 1, "return its argument minus one", "{x} - 1", ("{x} + 1", "{x} - 2", "{x}"), _NUMBERS),
     ("last", 1, "return the last item of its argument", "{x}[-1]", ("{x}[0]", "{x}[1]", "{x}[-2]"), _LISTS),
@@ -122,7 +150,37 @@ KINDS: Final = {
 
 ARGUMENTS: Final = ("a", "b", "x", "y", "m", "n", "left", "right", "low", "high", "width", "height")
 FUNCTIONS: Final = tuple(
-    "total diff scale share rest pick choose check test same other measure combine update compare apply reduce join split "
-    "adjust compute result value score level rank limit bound".split()
+    [
+        "total",
+        "diff",
+        "scale",
+        "share",
+        "rest",
+        "pick",
+        "choose",
+        "check",
+        "test",
+        "same",
+        "other",
+        "measure",
+        "combine",
+        "update",
+        "compare",
+        "apply",
+        "reduce",
+        "join",
+        "split",
+        "adjust",
+        "compute",
+        "result",
+        "value",
+        "score",
+        "level",
+        "rank",
+        "limit",
+        "bound",
+    ]
 )
-FILES: Final = tuple(f"{name}.py" for name in "calc tools shop util math2 game bank clock grid text core".split())
+FILES: Final = tuple(
+    f"{name}.py" for name in ["calc", "tools", "shop", "util", "math2", "game", "bank", "clock", "grid", "text", "core"]
+)

@@ -1,0 +1,170 @@
+"""The client of a vLLM server: token ids in, token ids out, and the life of a weight push."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import aiohttp
+import numpy as np
+import orjson
+
+from rl_agent.engine.base import PauseMode
+from rl_agent.errors import EngineError, LawError, WeightPushError
+from rl_agent.tokens.turn import FinishReason, Generation, VersionSpan
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from rl_agent.tokens.turn import Float32, Int32, Sampling
+    from rl_agent.weights.base import Probe, WeightUpdate
+
+_CONTROL_TIMEOUT_S: Final = 600.0
+"""A pause waits for running requests; nothing else of the push takes long."""
+UNVERSIONED: Final = 0
+"""What the weights that the server started with count as."""
+
+
+class VllmEngine:
+    """See `engine.base.Engine`. Use as `async with VllmEngine(...) as engine`."""
+
+    def __init__(self, *, url: str, request_timeout_s: float, probe_tolerance: float) -> None:
+        self.url = url
+        self.request_timeout_s = request_timeout_s
+        self.probe_tolerance = probe_tolerance
+        self._http: aiohttp.ClientSession | None = None
+        self._transfer_ready = False
+
+    async def __aenter__(self) -> Self:
+        self._http = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=600),
+            timeout=aiohttp.ClientTimeout(total=self.request_timeout_s),
+            json_serialize=lambda value: orjson.dumps(value).decode(),
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._http is not None:
+            await self._http.close()
+            self._http = None
+
+    async def generate(self, tokens: Int32, sampling: Sampling, *, request_id: str, priority: int = 0) -> Generation:
+        """See `engine.base.Engine`. A closed connection (a cancelled call) makes vLLM abort the request."""
+        started = time.perf_counter()
+        parameters: dict[str, Any] = {
+            "max_tokens": sampling.max_tokens,
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "top_k": sampling.top_k,
+            "min_p": sampling.min_p,
+            "logprobs": 0,
+        }
+        if sampling.stop_token_ids:
+            parameters["stop_token_ids"] = list(sampling.stop_token_ids)
+        if sampling.seed is not None:
+            parameters["seed"] = sampling.seed
+        body = {
+            "request_id": request_id,
+            "token_ids": tokens.tolist(),
+            "sampling_params": parameters,
+            "priority": priority,
+        }
+        answer = await self._post("/inference/v1/generate", body)
+        try:
+            return _generation(answer, time.perf_counter() - started)
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            raise EngineError(
+                f"vLLM's answer to {request_id} cannot be read ({error!r}): {str(answer)[:300]}"
+            ) from error
+
+    async def score(self, tokens: Int32) -> Float32:
+        """[T] int32 -> [T - 1] float32: the engine's log-probability of each next token."""
+        parameters = {"max_tokens": 1, "temperature": 1.0, "prompt_logprobs": 0}
+        answer = await self._post(
+            "/inference/v1/generate", {"token_ids": tokens.tolist(), "sampling_params": parameters}
+        )
+        rows = answer.get("prompt_logprobs")
+        if not isinstance(rows, list) or len(rows) != len(tokens):
+            raise EngineError(f"vLLM gave {len(rows or [])} prompt log-probabilities for {len(tokens)} tokens")
+        return np.array(
+            [row[str(token)]["logprob"] for row, token in zip(rows[1:], tokens[1:].tolist(), strict=True)],
+            dtype=np.float32,
+        )
+
+    async def pause(self, mode: PauseMode) -> None:
+        """See `engine.base.Engine`."""
+        await self._post(f"/pause?mode={mode}", None)
+
+    async def resume(self) -> None:
+        """See `engine.base.Engine`."""
+        await self._post("/resume", None)
+
+    async def push(self, update: WeightUpdate, probe: Probe | None) -> float:
+        """See `engine.base.Engine`. On failure the server stays paused: nobody samples from half an update."""
+        try:
+            async with asyncio.timeout(_CONTROL_TIMEOUT_S):
+                if not self._transfer_ready:
+                    await self._post("/init_weight_transfer_engine", {"init_info": {}})
+                    self._transfer_ready = True
+                await self.pause(PauseMode.WAIT)
+                await self._post("/start_weight_update", None)
+                await self._post("/update_weights", {"update_info": dict(update.update_info)})
+                await self._post("/finish_weight_update", {"weight_version": str(update.version)})
+                await self._post("/reset_prefix_cache", None)
+                await self.resume()
+                return await self._verify(update.version, probe)
+        except (EngineError, TimeoutError) as error:
+            raise WeightPushError(f"weights number {update.version} did not reach {self.url}: {error}") from error
+
+    async def _verify(self, version: int, probe: Probe | None) -> float:
+        if probe is None:
+            return 0.0
+        difference = float(np.abs(await self.score(probe.tokens) - probe.logprobs).max())
+        if not difference <= self.probe_tolerance:
+            raise WeightPushError(
+                f"after the push of weights number {version}, trainer and engine differ by {difference:.3g} on the probe's "
+                f"log-probabilities; engine.probe_tolerance is {self.probe_tolerance:g}. The engine does not run what was trained."
+            )
+        return difference
+
+    async def _post(self, path: str, body: Any) -> Any:
+        if self._http is None:
+            raise EngineError(f"the client of {self.url} is not open")
+        try:
+            async with self._http.post(self.url + path, json=body) as response:
+                content = await response.read()
+                if response.status != 200:
+                    raise EngineError(
+                        f"vLLM answered {path} with {response.status}: {content[:500].decode(errors='replace')}"
+                    )
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise EngineError(f"no answer from vLLM at {self.url}{path}: {error!r}") from error
+        return orjson.loads(content) if content else None
+
+
+def _generation(answer: dict[str, Any], seconds: float) -> Generation:
+    choice = answer["choices"][0]
+    tokens = np.array(choice["token_ids"], dtype=np.int32)
+    entries = (choice["logprobs"] or {}).get("content") or []
+    if [entry["token_id"] for entry in entries] != choice["token_ids"]:
+        raise LawError(f"vLLM sampled {len(tokens)} tokens but sent log-probabilities of {len(entries)}, or of others")
+    usage = answer.get("usage") or {}
+    details = usage.get("prompt_tokens_details") or {}
+    return Generation(
+        tokens=tokens,
+        logprobs=np.array([entry["logprob"] for entry in entries], dtype=np.float32),
+        finish_reason=FinishReason(choice["finish_reason"]),
+        spans=tuple(
+            VersionSpan(version=_version(span["version"]), start=span["start"], end=span["end"])
+            for span in choice["weight_versions"] or ()
+        ),
+        cached_tokens=details.get("cached_tokens"),
+        seconds=seconds,
+    )
+
+
+def _version(label: str) -> int:
+    return UNVERSIONED if label == "default" else int(label)

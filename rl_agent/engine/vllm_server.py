@@ -1,0 +1,223 @@
+"""The vLLM server as a process tree of our own: started, watched, and stopped whole.
+
+The tree lives in a PID namespace of its own whose first process dies with the thread that started it: however the owner
+ends, SIGKILL included, nothing of vLLM is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import signal
+import socket
+import sys
+from typing import TYPE_CHECKING, Final
+
+import aiohttp
+
+from rl_agent.errors import ConfigError, EngineError
+from rl_agent.secrets import child_environment, is_root
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SERVED_NAME: Final = "policy"
+_KEEP_ALIVE_S: Final = 3600
+"""Longer than any pause between two requests of ours, so that the server never closes a pooled connection first."""
+_STOP_TIMEOUT_S: Final = 15.0
+_POLL_S: Final = 0.25
+_LOG_TAIL: Final = 2500
+
+
+class VllmServer:
+    """One `vllm.entrypoints.openai.api_server`. Built from config; `start` and `stop` own the process tree."""
+
+    def __init__(
+        self,
+        *,
+        host: str,
+        port: int,
+        dtype: str,
+        max_model_len: int | None,
+        max_num_seqs: int,
+        tensor_parallel: int,
+        eager: bool,
+        gpu_memory_utilization: float | None,
+        cpu_kv_cache_gb: int | None,
+        cpu_threads_bind: str | None,
+        nice: int,
+        startup_timeout_s: float,
+        request_timeout_s: float,
+        probe_tolerance: float,
+        extra_args: list[str],
+    ) -> None:
+        self.host = host
+        self.port = port
+        self.dtype = dtype
+        self.max_model_len = max_model_len
+        self.max_num_seqs = max_num_seqs
+        self.tensor_parallel = tensor_parallel
+        self.eager = eager
+        self.gpu_memory_utilization = gpu_memory_utilization
+        self.cpu_kv_cache_gb = cpu_kv_cache_gb
+        self.cpu_threads_bind = cpu_threads_bind
+        self.nice = nice
+        self.startup_timeout_s = startup_timeout_s
+        self.request_timeout_s = request_timeout_s
+        self.probe_tolerance = probe_tolerance
+        self.extra_args = extra_args
+        self.url = ""
+        self._process: asyncio.subprocess.Process | None = None
+        self._log: Path | None = None
+
+    async def start(self, *, model_folder: Path, log: Path, weight_backend: str, max_context_tokens: int) -> str:
+        """Start the server and wait until it answers; returns its URL.
+
+        Raises ConfigError for a port in use or a model folder without config.json, EngineError with the end of the log
+        when the server dies or does not come up in time. Whatever it had started is stopped then.
+        """
+        if not (model_folder / "config.json").is_file():
+            raise ConfigError(
+                f"model folder {model_folder} has no config.json; set model.path to a Hugging Face folder"
+            )
+        port = self.port or free_port(self.host)
+        require_free_port(self.host, port, "engine.port")
+        self.url = f"http://{self.host}:{port}"
+        self._log = log
+        with log.open("ab") as output:
+            self._process = await asyncio.create_subprocess_exec(
+                *_own_process_tree(self.nice),
+                sys.executable,
+                "-m",
+                "vllm.entrypoints.openai.api_server",
+                *self._arguments(model_folder, port, weight_backend, max_context_tokens),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=asyncio.subprocess.STDOUT,
+                env=child_environment(self._environment()),
+                start_new_session=True,
+                cwd=log.parent,
+            )
+        try:
+            async with asyncio.timeout(self.startup_timeout_s):
+                await self._until_healthy()
+        except TimeoutError:
+            await self.stop()
+            raise EngineError(
+                f"vLLM did not answer within engine.startup_timeout_s={self.startup_timeout_s:.0f} s.\n{self._tail()}"
+            ) from None
+        except BaseException:
+            await self.stop()
+            raise
+        return self.url
+
+    def _arguments(self, model_folder: Path, port: int, weight_backend: str, max_context_tokens: int) -> list[str]:
+        arguments = [
+            "--model",
+            str(model_folder),
+            "--served-model-name",
+            SERVED_NAME,
+            "--host",
+            self.host,
+            "--port",
+            str(port),
+        ]
+        arguments += ["--dtype", self.dtype, "--max-model-len", str(self.max_model_len or max_context_tokens)]
+        arguments += ["--max-num-seqs", str(self.max_num_seqs), "--tensor-parallel-size", str(self.tensor_parallel)]
+        arguments += ["--enable-scale-out", "--disable-uvicorn-access-log"]
+        arguments += ["--worker-extension-cls", "rl_agent.weights.vllm_receiver.WorkerExtension"]
+        arguments += ["--weight-transfer-config", f'{{"backend":"{weight_backend}"}}']
+        if self.eager:
+            arguments.append("--enforce-eager")
+        if self.gpu_memory_utilization is not None:
+            arguments += ["--gpu-memory-utilization", str(self.gpu_memory_utilization)]
+        return [*arguments, *self.extra_args]
+
+    def _environment(self) -> dict[str, str]:
+        environment = {
+            "HF_HUB_OFFLINE": "1",
+            "VLLM_NO_USAGE_STATS": "1",
+            "DO_NOT_TRACK": "1",
+            "VLLM_SERVER_DEV_MODE": "1",  # opens the pause, weight-update and cache endpoints
+            "VLLM_HTTP_TIMEOUT_KEEP_ALIVE": str(_KEEP_ALIVE_S),
+            "KMP_BLOCKTIME": "0",  # an OpenMP thread that waits must not spin on a core that agents need
+        }
+        if self.cpu_kv_cache_gb is not None:
+            environment["VLLM_CPU_KVCACHE_SPACE"] = str(self.cpu_kv_cache_gb)
+        if self.cpu_threads_bind is not None:
+            environment["VLLM_CPU_OMP_THREADS_BIND"] = self.cpu_threads_bind
+        return environment
+
+    async def _until_healthy(self) -> None:
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5)) as http:
+            while True:
+                self.require_alive()
+                with contextlib.suppress(aiohttp.ClientError, TimeoutError):
+                    async with http.get(f"{self.url}/health") as response:
+                        if response.status == 200:
+                            return
+                await asyncio.sleep(_POLL_S)
+
+    def require_alive(self) -> None:
+        """Raise EngineError, with the end of the log, if the server process has ended."""
+        if self._process is not None and self._process.returncode is not None:
+            raise EngineError(f"vLLM ended with exit code {self._process.returncode}.\n{self._tail()}")
+
+    async def wait(self) -> None:
+        """Wait until the process ends, then raise EngineError."""
+        if self._process is None:
+            raise EngineError("vLLM was not started")
+        await self._process.wait()
+        self.require_alive()
+
+    async def stop(self) -> None:
+        """End the whole process tree; safe to call twice."""
+        process, self._process = self._process, None
+        if process is None or process.returncode is not None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(_STOP_TIMEOUT_S if self.url else 0.1):
+                await process.wait()
+        except TimeoutError:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+    def _tail(self) -> str:
+        if self._log is None or not self._log.is_file():
+            return "It left no log."
+        text = self._log.read_text(errors="replace")
+        return f"The end of {self._log}:\n{text[-_LOG_TAIL:]}"
+
+
+def _own_process_tree(nice: int) -> list[str]:
+    for tool in ("setpriv", "unshare", "nice"):
+        if shutil.which(tool) is None:
+            raise ConfigError(
+                f"`{tool}` is missing, which keeps vLLM's processes together. Install util-linux and coreutils."
+            )
+    user = [] if is_root() else ["--user", "--map-current-user"]
+    tree = ["setpriv", "--pdeathsig", "KILL", "unshare", *user, "--fork", "--pid", "--mount-proc", "--kill-child=KILL"]
+    return [*(["nice", "-n", str(nice)] if nice else []), *tree]
+
+
+def free_port(host: str) -> int:
+    """A TCP port of `host` that nothing listens on now."""
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
+
+
+def require_free_port(host: str, port: int, key: str) -> None:
+    """Raise ConfigError, naming the config key, if `port` is taken."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise ConfigError(
+                f"port {port} on {host} cannot be used ({error.strerror}). Set {key}=0 to take a free one."
+            ) from error
