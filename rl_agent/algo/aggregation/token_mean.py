@@ -1,0 +1,20 @@
+"""Every trained token counts the same: `w = mask / sum(mask)`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from rl_agent.algo.batch import Float32, TrainBatch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenMean:
+    """See `TokenMeanConfig`."""
+
+    def __call__(self, batch: TrainBatch) -> Float32:
+        """[T] float32; all zero in a batch without a trained token."""
+        return (batch.loss_mask / max(1, int(batch.loss_mask.sum()))).astype(np.float32)

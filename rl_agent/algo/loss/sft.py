@@ -1,0 +1,23 @@
+"""Negative log-likelihood, weighted by the advantage: `-A log p`.
+
+With `advantage=constant` this is supervised fine-tuning. Worked: A = 1, log p = -0.5 gives 0.5; its gradient is -1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rl_agent.algo.base import LossTerms
+
+if TYPE_CHECKING:
+    from rl_agent.algo.base import LossInput
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SftLoss:
+    """See `SftLossConfig`."""
+
+    def __call__(self, inputs: LossInput) -> LossTerms:
+        """`nll`: over the trained tokens only, whatever the aggregation counts besides."""
+        return LossTerms(loss=-inputs.advantages * inputs.logprobs, metrics={"nll": -inputs.logprobs.detach()})

@@ -1,0 +1,52 @@
+"""The schema of conf/trainer: the Megatron-core trainer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+
+class Precision(StrEnum):
+    """The type in which weights and activations are computed (the optimizer always keeps float32)."""
+
+    float32 = "float32"
+    """Exact enough to compare log-probabilities; the only sensible one without a GPU."""
+    bfloat16 = "bfloat16"
+    """Half the memory; the optimizer holds float32 master weights."""
+
+
+@dataclass(slots=True, kw_only=True)
+class MegatronConfig:
+    """One trainer spread over `data * tensor * pipeline * context` ranks."""
+
+    _target_: str = "rl_agent.trainer.megatron.MegatronTrainer"
+    data_parallel: int = 1
+    """Copies of the model, each with a part of the batch."""
+    tensor_parallel: int = 1
+    pipeline_parallel: int = 1
+    context_parallel: int = 1
+    expert_parallel: int = 1
+    sequence_parallel: bool = False
+    """Shard the norms' activations too; needs tensor_parallel > 1."""
+    distributed_optimizer: bool = False
+    """Shard the optimizer's state over the copies of the model."""
+    precision: Precision = Precision.float32
+    micro_batch_tokens: int = 8192
+    """Most tokens in one forward pass; a longer segment goes alone."""
+    recompute: bool = False
+    """Recompute activations in the backward pass instead of keeping them."""
+    beta1: float = 0.9
+    beta2: float = 0.95
+    eps: float = 1.0e-8
+    weight_decay: float = 0.0
+    """Of matrices; norms and biases never decay."""
+    grad_clip: float = 1.0
+    """Largest norm of the whole gradient; 0 turns clipping off."""
+    threads: int = 0
+    """CPU threads of one rank; 0 leaves PyTorch's choice."""
+    timeout_s: float = 600.0
+    """How long a rank waits for the others before it gives up."""
+
+
+SCHEMAS: Final = {"megatron": MegatronConfig}
