@@ -117,13 +117,15 @@ class ContextMeanConfig:
 SCHEMAS: Final = {"algorithm": AlgorithmConfig}
 """Schemas of conf/algo/*.yaml."""
 
-PART_SCHEMAS: Final = {
-    "advantage": {"grpo": GrpoAdvantageConfig, "constant": ConstantAdvantageConfig},
-    "loss": {"ppo_clip": PpoClipLossConfig, "sft": SftLossConfig},
-    "aggregation": {
-        "token_mean": TokenMeanConfig,
-        "rollout_mean": RolloutMeanConfig,
-        "context_mean": ContextMeanConfig,
-    },
+ADVANTAGE_SCHEMAS: Final = {"grpo": GrpoAdvantageConfig, "constant": ConstantAdvantageConfig}
+"""Schemas of conf/algo/advantage/*.yaml."""
+
+LOSS_SCHEMAS: Final = {"ppo_clip": PpoClipLossConfig, "sft": SftLossConfig}
+"""Schemas of conf/algo/loss/*.yaml."""
+
+AGGREGATION_SCHEMAS: Final = {
+    "token_mean": TokenMeanConfig,
+    "rollout_mean": RolloutMeanConfig,
+    "context_mean": ContextMeanConfig,
 }
-"""Schemas of conf/algo/<part>/*.yaml."""
+"""Schemas of conf/algo/aggregation/*.yaml."""
