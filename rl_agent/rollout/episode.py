@@ -1,0 +1,167 @@
+"""An episode: one agent run on one task, from an empty sandbox to a graded rollout. It runs; a `Rollout` is what it leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rl_agent.errors import EngineError, GraderError, HarnessError, SandboxError, SetupError
+from rl_agent.graders.base import Verdict, VerdictStatus
+from rl_agent.graders.patch import capture
+from rl_agent.graders.workspace import prepare
+from rl_agent.harnesses.base import Budget
+from rl_agent.rollout.group import AbortReason, Rollout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rl_agent.adapters.server import AdapterServer
+    from rl_agent.adapters.session import SessionRecord
+    from rl_agent.graders.base import Grader
+    from rl_agent.harnesses.base import Harness, HarnessResult
+    from rl_agent.rollout.group import EpisodeRequest
+    from rl_agent.sandboxes.base import Sandbox, SandboxProvider
+    from rl_agent.tasks.task import Task
+
+_REASONS = {
+    SandboxError: AbortReason.SANDBOX_ERROR,
+    EngineError: AbortReason.ENGINE_ERROR,
+    SetupError: AbortReason.SETUP_ERROR,
+    HarnessError: AbortReason.HARNESS_ERROR,
+    GraderError: AbortReason.CAPTURE_ERROR,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeLimits:
+    """Times of one episode, in seconds."""
+
+    agent_s: float
+    workspace_s: float
+    guard_s: float
+    """Over everything."""
+
+
+@dataclass(slots=True)
+class _Trace:
+    """What is known of an episode so far: an abort keeps it."""
+
+    stage: str = "boot"
+    seconds: dict[str, float] = field(default_factory=dict)
+    record: SessionRecord | None = None
+    result: HarnessResult | None = None
+    patch: bytes = b""
+
+    @contextmanager
+    def timed(self, stage: str) -> Iterator[None]:
+        self.stage = stage
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[stage] = time.perf_counter() - started
+
+
+class EpisodeRunner:
+    """Runs episodes; holds what they share. Many run at the same time."""
+
+    def __init__(
+        self,
+        *,
+        provider: SandboxProvider,
+        harness: Harness,
+        grader: Grader,
+        adapter: AdapterServer,
+        limits: EpisodeLimits,
+    ) -> None:
+        self._provider = provider
+        self._harness = harness
+        self._grader = grader
+        self._adapter = adapter
+        self._limits = limits
+
+    async def run(self, request: EpisodeRequest) -> Rollout:
+        """Run the agent once. Infrastructure and task errors become an aborted rollout; own bugs are raised."""
+        trace = _Trace()
+        verdict: Verdict | None = None
+        abort: AbortReason | None = None
+        detail = ""
+        started = time.perf_counter()
+        try:
+            async with asyncio.timeout(self._limits.guard_s):
+                await self._agent(request, trace)
+                if trace.record is None or not trace.record.turns:
+                    abort = AbortReason.EMPTY_SESSION
+                    detail = trace.result.stderr_tail if trace.result else ""
+                else:
+                    with trace.timed("grade"):
+                        verdict = await self._grader.grade(request.task, trace.patch, self._provider)
+        except TimeoutError:
+            abort = AbortReason.WALL_CLOCK_TIMEOUT
+            detail = f"{time.perf_counter() - started:.0f} s, in stage {trace.stage}; stages so far: {trace.seconds}"
+        except (SandboxError, EngineError, SetupError, HarnessError, GraderError) as error:
+            abort, detail = _REASONS[type(error)], str(error)
+        trace.seconds["total"] = time.perf_counter() - started
+        return _rollout(request, trace, verdict, abort, detail)
+
+    async def _agent(self, request: EpisodeRequest, trace: _Trace) -> None:
+        """Boot, prepare, run the agent, take its work."""
+        task, limits = request.task, self._limits
+        with trace.timed("boot"):
+            boot = self._provider.boot(
+                task.image,
+                assets=self._harness.assets,
+                lifetime_s=limits.guard_s,
+                labels={"rollout": request.rollout_id},
+            )
+            sandbox = await boot.__aenter__()
+        try:
+            with trace.timed("prepare"):
+                workspace = await prepare(sandbox, task, timeout_s=limits.workspace_s)
+                await self._harness.install(sandbox)
+            with trace.timed("agent"):
+                await self._converse(sandbox, request, trace)
+            with trace.timed("capture"):
+                trace.patch = await capture(sandbox, workspace)
+        finally:
+            await boot.__aexit__(None, None, None)
+
+    async def _converse(self, sandbox: Sandbox, request: EpisodeRequest, trace: _Trace) -> None:
+        """One adapter session around one agent process."""
+        session = self._adapter.open_session(f"{request.rollout_id}-{request.attempt}")
+        try:
+            origin = await sandbox.expose(self._adapter.port)
+            trace.result = await self._harness.run(
+                sandbox,
+                task=request.task,
+                base_url=origin + session.base_path,
+                token=session.token,
+                budget=Budget(time_s=self._limits.agent_s),
+            )
+        finally:
+            trace.record = await self._adapter.close_session(session.id)
+
+
+def _rollout(request: EpisodeRequest, trace: _Trace, verdict: Verdict | None, abort: AbortReason | None, detail: str) -> Rollout:
+    record, result = trace.record, trace.result
+    return Rollout(
+        rollout_id=request.rollout_id,
+        group_id=request.group_id,
+        task_id=request.task.task_id,
+        attempt=request.attempt,
+        verdict=verdict,
+        abort=abort,
+        detail=detail,
+        segments=record.segments if record else (),
+        sampled_tokens=record.sampled_tokens if record else 0,
+        excluded=dict(record.excluded) if record else {},
+        forks=dict(record.forks) if record else {},
+        turns=record.turns if record else (),
+        exit_code=result.exit_code if result else None,
+        exit_reason=str(result.reason) if result else "",
+        patch=trace.patch,
+        seconds=trace.seconds,
+    )

@@ -1,0 +1,101 @@
+"""Rollout: the finished record of one agent run. Group: the rollouts of one task, which are compared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rl_agent.graders.base import Verdict
+    from rl_agent.tasks.task import Task
+    from rl_agent.tokens.segment import Segment
+
+
+class AbortReason(StrEnum):
+    """Why an agent run has no verdict. Its tokens never train, and it is in no statistics."""
+
+    SANDBOX_ERROR = "sandbox_error"
+    """The sandbox did not boot, or was lost. Run again."""
+    ENGINE_ERROR = "engine_error"
+    """The engine failed. Run again."""
+    SETUP_ERROR = "setup_error"
+    """The task's image or workspace could not be set up: a fault of the task."""
+    HARNESS_ERROR = "harness_error"
+    """The agent CLI could not be started."""
+    CAPTURE_ERROR = "capture_error"
+    """The work could not be taken as a diff."""
+    EMPTY_SESSION = "empty_session"
+    """The agent ended without asking the policy anything."""
+    WALL_CLOCK_TIMEOUT = "wall_clock_timeout"
+    """The guard over the whole rollout fired."""
+
+
+RETRIED = frozenset({AbortReason.SANDBOX_ERROR, AbortReason.ENGINE_ERROR, AbortReason.CAPTURE_ERROR})
+"""Infrastructure: worth another attempt."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeRequest:
+    """An order to run the agent once."""
+
+    task: Task
+    group_id: str
+    rollout_id: str
+    attempt: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollout:
+    """What one agent run left."""
+
+    rollout_id: str
+    group_id: str
+    task_id: str
+    attempt: int
+    verdict: Verdict | None
+    """None exactly when `abort` is set."""
+    abort: AbortReason | None = None
+    detail: str = ""
+    """The message of an abort."""
+    segments: tuple[Segment, ...] = ()
+    sampled_tokens: int = 0
+    excluded: Mapping[str, int] = field(default_factory=dict)
+    """Reason -> sampled tokens that do not train (law 1)."""
+    forks: Mapping[str, int] = field(default_factory=dict)
+    """Reason -> times that a chain could not simply go on."""
+    turns: tuple[str, ...] = ()
+    """The text of each turn, as sampled."""
+    exit_code: int | None = None
+    exit_reason: str = ""
+    patch: bytes = b""
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    """Stage -> wall-clock time: boot, agent, capture, grade, total."""
+
+    @property
+    def status(self) -> str:
+        """The verdict's status, or the reason of the abort."""
+        if self.verdict is not None:
+            return str(self.verdict.status)
+        return str(self.abort)
+
+    @property
+    def reward(self) -> float | None:
+        """None for what must not be in any statistics (law 4)."""
+        return None if self.verdict is None else self.verdict.reward
+
+    @property
+    def trained_tokens(self) -> int:
+        """Sampled tokens that train."""
+        return sum(segment.trained for segment in self.segments)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """All rollouts of one task in one step."""
+
+    group_id: str
+    task: Task
+    rollouts: tuple[Rollout, ...]

@@ -1,0 +1,65 @@
+"""What the rollouts of one step say in numbers, under the fixed metric names."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rl_agent.rollout.group import Group
+
+
+def rollout_metrics(groups: Sequence[Group], version: int) -> dict[str, float]:
+    """Metrics of the rollouts that train weights number `version` into the next.
+
+    Rewards are over rollouts that have one; shares of statuses are over all.
+    """
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    rewards = [rollout.reward for rollout in rollouts if rollout.reward is not None]
+    finished = [rollout for rollout in rollouts if rollout.segments]
+    sampled = sum(rollout.sampled_tokens for rollout in rollouts)
+    trained = sum(rollout.trained_tokens for rollout in rollouts if rollout.reward is not None)
+    excluded: Counter[str] = Counter()
+    forks: Counter[str] = Counter()
+    for rollout in rollouts:
+        excluded.update(rollout.excluded)
+        forks.update(rollout.forks)
+        if rollout.reward is None and rollout.trained_tokens:
+            excluded["no_reward"] += rollout.trained_tokens
+    metrics: dict[str, float] = {
+        "tokens/sampled": sampled,
+        "tokens/trained": trained,
+        "tokens/trainable_share": trained / sampled if sampled else 0.0,
+        "tokens/segments_per_rollout": _mean([len(rollout.segments) for rollout in finished]),
+        "rollout/turns_mean": _mean([len(rollout.turns) for rollout in rollouts]),
+        "rollout/agent_seconds_mean": _mean([r.seconds["agent"] for r in rollouts if "agent" in r.seconds]),
+    }
+    if rewards:
+        metrics["reward/mean"] = _mean(rewards)
+        metrics["reward/solved_rate"] = _mean([rollout.status == "solved" for rollout in rollouts if rollout.reward is not None])
+    metrics |= {f"rollout/status/{status}": count for status, count in Counter(r.status for r in rollouts).items()}
+    metrics |= {f"tokens/excluded/{reason}": count for reason, count in excluded.items()}
+    metrics |= {f"forks/{reason}": count for reason, count in forks.items()}
+    return metrics | _staleness(groups, version)
+
+
+def _staleness(groups: Sequence[Group], version: int) -> dict[str, float]:
+    parts = [
+        version - segment.weight_versions[segment.loss_mask]
+        for group in groups
+        for rollout in group.rollouts
+        for segment in rollout.segments
+        if rollout.reward is not None
+    ]
+    staleness = np.concatenate(parts) if parts else np.zeros(0, dtype=np.int32)
+    if not len(staleness):
+        return {}
+    return {"staleness/mean": float(staleness.mean()), "staleness/max": float(staleness.max())}
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values)) if values else 0.0

@@ -1,0 +1,133 @@
+"""The folder of one run: the only owner of its paths, of atomic writes, and of finding the checkpoint to resume from.
+
+    config.yaml              the resolved configuration
+    run.log                  what happened
+    metrics.jsonl            one JSON object a training step
+    summary.json             the last figures
+    rollouts/                step_<n>.jsonl and step_<n>.safetensors
+    checkpoints/step_<n>/    complete exactly when `state.json` is in it
+    model/                   the trained policy as a Hugging Face folder
+    wandb/ logs/ weights/
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rl_agent.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+STATE = "state.json"
+
+
+def write_atomic(path: Path, content: bytes) -> None:
+    """Write a file that is there whole or not at all, even if the machine stops."""
+    partial = path.with_name(path.name + ".partial")
+    with partial.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A complete checkpoint."""
+
+    folder: Path
+    step: int
+    """Training steps that were done: the next step has this number."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """Paths of a run."""
+
+    root: Path
+
+    @property
+    def metrics(self) -> Path:
+        """One JSON object a training step."""
+        return self.root / "metrics.jsonl"
+
+    @property
+    def rollouts(self) -> Path:
+        """Records of rollouts."""
+        return self.root / "rollouts"
+
+    @property
+    def model(self) -> Path:
+        """The trained policy."""
+        return self.root / "model"
+
+    @property
+    def weights(self) -> Path:
+        """Weights on their way to the engine."""
+        return self.root / "weights"
+
+    def log(self, name: str) -> Path:
+        """The log file of a process."""
+        folder = self.root / "logs"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder / f"{name}.log"
+
+    def begin_checkpoint(self, step: int) -> Path:
+        """An empty folder to write the checkpoint of `step` into. It does not count until `finish_checkpoint`."""
+        folder = self._checkpoint(step)
+        if folder.exists():
+            shutil.rmtree(folder)
+        folder.mkdir(parents=True)
+        return folder
+
+    def finish_checkpoint(self, step: int, state: dict[str, Any], keep: int) -> None:
+        """Make the checkpoint count, then remove all but the newest `keep`."""
+        folder = self._checkpoint(step)
+        write_atomic(folder / STATE, json.dumps({"step": step, **state}).encode())
+        for old in self._complete()[:-keep]:
+            (old.folder / STATE).unlink()
+            shutil.rmtree(old.folder)
+
+    def last_checkpoint(self) -> Checkpoint | None:
+        """The newest complete checkpoint."""
+        complete = self._complete()
+        return complete[-1] if complete else None
+
+    def truncate_metrics(self, step: int) -> None:
+        """Forget the metrics of steps that a resume does again, and a half-written last line."""
+        if not self.metrics.is_file():
+            return
+        kept = []
+        for line in self.metrics.read_bytes().splitlines(keepends=True):
+            try:
+                record = json.loads(line)
+            except json.JSONDecodeError:
+                continue
+            if record["step"] <= step:
+                kept.append(line)
+        write_atomic(self.metrics, b"".join(kept))
+
+    def _checkpoint(self, step: int) -> Path:
+        return self.root / "checkpoints" / f"step_{step:05d}"
+
+    def _complete(self) -> list[Checkpoint]:
+        found = [
+            Checkpoint(folder=state.parent, step=json.loads(state.read_text())["step"])
+            for state in (self.root / "checkpoints").glob(f"step_*/{STATE}")
+        ]
+        return sorted(found, key=lambda checkpoint: checkpoint.step)
+
+
+def require_resumable(root: Path) -> Checkpoint:
+    """The checkpoint that `resume=<root>` continues from. Raises ConfigError if there is none."""
+    if not root.is_dir():
+        raise ConfigError(f"resume={root}: there is no such run folder")
+    checkpoint = RunFolder(root).last_checkpoint()
+    if checkpoint is None:
+        raise ConfigError(f"resume={root}: it holds no complete checkpoint; start without resume, or set job.save_every lower")
+    return checkpoint
