@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rl_agent.config.algo import LrDecay, SegmentCredit
+from rl_agent.config.load import build, locate, parameters, target
 from rl_agent.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -67,6 +68,13 @@ class Algorithm:
         done = min(1.0, (step - self.lr_warmup_steps) / span)
         left = 1.0 - done if self.lr_decay is LrDecay.linear else 0.5 * (1.0 + math.cos(math.pi * done))
         return self.lr * (self.lr_min_ratio + (1.0 - self.lr_min_ratio) * left)
+
+
+def build_algorithm(node: Any) -> Algorithm:
+    """The algorithm that a loaded `algo` config describes, its parts built first."""
+    parts = {name: build(getattr(node, name)) for name in ("advantage", "loss", "aggregation")}
+    algorithm: Algorithm = locate(target(node))(**(parameters(node) | parts))
+    return algorithm
 
 
 def _checked(part: str, values: Float32, batch: TrainBatch) -> Float32:

@@ -75,6 +75,8 @@ class Message:
     """Tool only: which call this answers."""
     tool_name: str | None = None
     """Tool only: the name of the tool that was called."""
+    turn_id: str | None = None
+    """Assistant only: the turn that the client says this is (from an item id or a thinking signature); None: it does not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -73,7 +73,9 @@ class Generation:
     def __post_init__(self) -> None:
         count = len(self.tokens)
         if self.tokens.dtype != np.int32 or self.logprobs.dtype != np.float32:
-            raise LawError(f"generation arrays must be int32 and float32, got {self.tokens.dtype} and {self.logprobs.dtype}")
+            raise LawError(
+                f"generation arrays must be int32 and float32, got {self.tokens.dtype} and {self.logprobs.dtype}"
+            )
         if len(self.logprobs) != count:
             raise LawError(f"{count} sampled tokens but {len(self.logprobs)} log-probabilities")
         if not np.isfinite(self.logprobs).all():
@@ -99,7 +101,7 @@ class Turn:
     """One generation of a chain: the tokens that are new in its prompt, and what was sampled after them."""
 
     turn_id: str
-    """Unique in the session; tool-call ids of the reply begin with it."""
+    """Unique in the session; tool-call ids of the reply contain it."""
     prompt_tokens: Int32
     """[T] int32, only what follows the chain's earlier tokens (a delta)."""
     generation: Generation

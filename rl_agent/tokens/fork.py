@@ -1,0 +1,90 @@
+"""Forks: under which key a client files a request, and why a request could not continue recorded tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+from rl_agent.tokens.fingerprint import message_digest, tools_digest
+from rl_agent.tokens.messages import Role
+from rl_agent.tokens.segment import SegmentKind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rl_agent.tokens.messages import Conversation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainKey:
+    """What the client says about a request."""
+
+    agent: str = ""
+    """The client's id of the sub-agent or thread that asks; empty for the main one. Chains of two agents never mix."""
+    kind: SegmentKind = SegmentKind.MAIN
+
+
+class ForkReason(StrEnum):
+    """Why a request is not simply the next turn of its chain. All but `branched` render a new root in full."""
+
+    BRANCHED = "branched"
+    """The turn before it already has another continuation; recorded tokens are kept, and shared ones train once."""
+    COMPACTION = "compaction"
+    """A request to sum up that does not contain a recorded turn."""
+    COMPACTED = "compacted"
+    """The client replaced the history, by a summary as a rule."""
+    NEW_CONVERSATION = "new_conversation"
+    """Another conversation under the same key: a sub-agent whose client does not say so."""
+    TOOLS_CHANGED = "tools_changed"
+    SYSTEM_CHANGED = "system_changed"
+    HISTORY_CHANGED = "history_changed"
+    """An earlier message differs from the one recorded."""
+    FOREIGN_ASSISTANT = "foreign_assistant"
+    """The new messages hold an assistant's message that the policy did not say."""
+    NOTHING_NEW = "nothing_new"
+    """The request ends with the policy's own reply."""
+    TEMPLATE_REFUSED = "template_refused"
+    """The model's template would write earlier turns differently."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RootForm:
+    """What tells conversations apart at their beginning."""
+
+    tools: bytes
+    system: bytes
+    first: bytes
+    """Hash of the first message after the system's."""
+
+    @classmethod
+    def of(cls, conversation: Conversation) -> RootForm:
+        """The form of a conversation."""
+        head = list(takewhile(lambda m: m.role is Role.SYSTEM, conversation.messages))
+        system = b""
+        for message in head:
+            system = message_digest(system, message)
+        rest = conversation.messages[len(head) : len(head) + 1]
+        first = message_digest(b"", rest[0]) if rest else b""
+        return cls(tools=tools_digest(conversation.tools), system=system, first=first)
+
+
+def why_new_root(known: Sequence[RootForm], form: RootForm, key: ChainKey, *, recognised: bool) -> ForkReason:
+    """Why a conversation of a known agent contains no recorded turn at its place.
+
+    `recognised`: it echoes a recorded turn, though after other messages.
+    """
+    if key.kind is SegmentKind.COMPACTION:
+        return ForkReason.COMPACTION
+    same_tools = [k for k in known if k.tools == form.tools]
+    same_system = [k for k in known if k.system == form.system]
+    if not same_tools and not same_system:
+        return ForkReason.NEW_CONVERSATION
+    if not same_tools:
+        return ForkReason.TOOLS_CHANGED
+    if not any(k.system == form.system for k in same_tools):
+        return ForkReason.SYSTEM_CHANGED if recognised else ForkReason.NEW_CONVERSATION
+    if any(k.first == form.first for k in same_tools):
+        return ForkReason.HISTORY_CHANGED
+    return ForkReason.COMPACTED if recognised else ForkReason.NEW_CONVERSATION

@@ -1,0 +1,124 @@
+"""From the tree of turns to segments: one linear token sequence for each path from a root to a leaf.
+
+Turns that do not count (thrown away by the client, never delivered) are taken out first, with their reason in the ledger. A
+turn on several paths trains in the first path and is context in the others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rl_agent.tokens.ledger import ExclusionReason
+from rl_agent.tokens.segment import NOT_SAMPLED, Segment, SegmentKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from rl_agent.tokens.ledger import Ledger
+    from rl_agent.tokens.messages import Message
+    from rl_agent.tokens.turn import Int32, Turn
+
+
+@dataclass(slots=True, eq=False)
+class TurnNode:
+    """A turn in the tree, and what became of its reply."""
+
+    turn: Turn
+    kind: SegmentKind
+    parent: TurnNode | None
+    reply: Message
+    new_messages: tuple[Message, ...]
+    agent: str
+    has_reasoning: bool
+    """This turn or one before it has reasoning."""
+    children: int = 0
+    delivered: bool = False
+    acknowledged: bool = False
+    """The client echoed the reply in a later request."""
+    superseded: bool = False
+    """The client sent the same prompt again, perhaps longer, without this reply."""
+
+    def path(self) -> list[TurnNode]:
+        """From the root to here."""
+        nodes: list[TurnNode] = []
+        node: TurnNode | None = self
+        while node is not None:
+            nodes.append(node)
+            node = node.parent
+        return nodes[::-1]
+
+    def path_tokens(self) -> Int32:
+        """[T] int32: all recorded tokens up to the end of this turn."""
+        return np.concatenate([part for n in self.path() for part in (n.turn.prompt_tokens, n.turn.generation.tokens)])
+
+    def supersede(self, siblings: Iterable[TurnNode]) -> None:
+        """Mark those earlier siblings whose prompt this turn's repeats: the client dropped their replies."""
+        if self.kind is SegmentKind.COMPACTION:
+            return
+        for other in siblings:
+            if other.kind is not SegmentKind.COMPACTION and _repeats(self.new_messages, other.new_messages):
+                other.superseded = True
+
+    def exclusion(self) -> ExclusionReason | None:
+        """Why this turn does not count; a reply that was used counts in any case."""
+        if self.children or self.acknowledged:
+            return None
+        if not self.delivered:
+            return ExclusionReason.UNDELIVERED
+        return ExclusionReason.SUPERSEDED if self.superseded else None
+
+
+def linearize(nodes: Sequence[TurnNode], ledger: Ledger) -> list[Segment]:
+    """The segments of all counting turns; every turn enters the ledger."""
+    counting: list[TurnNode] = []
+    for node in nodes:
+        tokens = len(node.turn.generation.tokens)
+        ledger.sample(node.turn.turn_id, tokens)
+        reason = node.exclusion()
+        if reason is None:
+            counting.append(node)
+        else:
+            ledger.exclude(node.turn.turn_id, reason, tokens)
+    inner = {id(n.parent) for n in counting}
+    leaves = [n for n in counting if id(n) not in inner]
+    leaves.sort(key=lambda n: n.kind is not SegmentKind.MAIN)  # stable: the main path gets the shared turns
+    trained: set[str] = set()
+    segments = [_segment(leaf, trained, ledger) for leaf in leaves]
+    return [s for s in segments if s.trained]
+
+
+def _segment(leaf: TurnNode, trained: set[str], ledger: Ledger) -> Segment:
+    path = leaf.path()
+    total = sum(len(n.turn.prompt_tokens) + len(n.turn.generation.tokens) for n in path)
+    mask = np.zeros(total, dtype=np.bool_)
+    logprobs = np.zeros(total, dtype=np.float32)
+    versions = np.full(total, NOT_SAMPLED, dtype=np.int32)
+    end = 0
+    for node in path:
+        generation = node.turn.generation
+        start = end + len(node.turn.prompt_tokens)
+        end = start + len(generation.tokens)
+        versions[start:end] = generation.weight_versions()
+        if node.turn.turn_id in trained:
+            continue
+        trained.add(node.turn.turn_id)
+        mask[start:end] = True
+        logprobs[start:end] = generation.logprobs
+        ledger.train(node.turn.turn_id, len(generation.tokens))
+    return Segment(
+        kind=leaf.kind, tokens=leaf.path_tokens(), loss_mask=mask, rollout_logprobs=logprobs, weight_versions=versions
+    )
+
+
+def _repeats(later: tuple[Message, ...], earlier: tuple[Message, ...]) -> bool:
+    """Whether `later` begins with `earlier`; the last message of `earlier` may have been lengthened."""
+    if len(later) < len(earlier) or not earlier:
+        return False
+    *head, last = earlier
+    grown = later[len(head)]
+    if grown.role is not last.role or grown.tool_call_id != last.tool_call_id:
+        return False
+    return grown.content.startswith(last.content.strip()) and tuple(head) == later[: len(head)]

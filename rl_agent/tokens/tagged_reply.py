@@ -1,0 +1,157 @@
+"""Reads a reply with `<think>` reasoning and `<tool_call>` blocks of JSON (Hermes and Qwen style), strictly.
+
+A call is either read exactly or reported as ill-formed; nothing is repaired, and no shortened value passes as good. The end
+of a call is where its JSON ends, so an argument may hold `</tool_call>`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from rl_agent.tokens.messages import ParsedReply, ToolCall
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+THINK_OPEN: Final = "<think>"
+THINK_CLOSE: Final = "</think>"
+CALL_OPEN: Final = "<tool_call>"
+CALL_CLOSE: Final = "</tool_call>"
+_WHITE: Final = " \t\r\n"
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    value: Any
+    raw: str
+
+
+def parse_tagged(text: str, *, truncated: bool, in_reasoning: bool = False) -> ParsedReply:
+    """Read `text`, a reply without its stop token. `in_reasoning`: the prompt had already opened the reasoning."""
+    reasoning, rest, closed = _split_reasoning(text, in_reasoning)
+    content: list[str] = []
+    calls: list[ToolCall] = []
+    ill_formed = not closed and not truncated
+    position = 0
+    while (start := rest.find(CALL_OPEN, position)) >= 0:
+        content.append(rest[position:start])
+        call, end = _read_call(rest, start + len(CALL_OPEN))
+        if call is None:
+            ill_formed = True
+            content.append(rest[start:end])
+        else:
+            calls.append(call)
+        position = end
+    content.append(rest[position:])
+    return ParsedReply(
+        content="".join(content).strip(),
+        reasoning=reasoning,
+        tool_calls=tuple(calls),
+        ill_formed=ill_formed,
+        truncated=truncated,
+    )
+
+
+def raw_arguments(block: str) -> str | None:
+    """The arguments, exactly as sampled, in the text of one call, with or without its tags; None if it is not JSON."""
+    try:
+        fields, _ = _read_object(block, block.find("{"))
+    except (ValueError, RecursionError):
+        return None
+    return fields["arguments"].raw if "arguments" in fields else None
+
+
+def reasoning_is_open(text: str) -> bool:
+    """Whether `text` ends inside reasoning."""
+    return text.rfind(THINK_OPEN) > text.rfind(THINK_CLOSE)
+
+
+def _split_reasoning(text: str, in_reasoning: bool) -> tuple[str | None, str, bool]:
+    """(reasoning, rest, whether the reasoning is closed)."""
+    if not in_reasoning:
+        stripped = text.lstrip(_WHITE)
+        if not stripped.startswith(THINK_OPEN):
+            return None, text, True
+        text = stripped[len(THINK_OPEN) :]
+    reasoning, mark, rest = text.partition(THINK_CLOSE)
+    return reasoning.strip(), rest, bool(mark)
+
+
+def _read_call(text: str, start: int) -> tuple[ToolCall | None, int]:
+    """The call whose text begins at `start`, and where it ends. An unreadable one ends at its closing tag or with the text."""
+    opened = _skip_white(text, start)
+    try:
+        fields, end = _read_object(text, opened)
+    except (ValueError, RecursionError):
+        return None, _closing_end(text, start)
+    end = _skip_white(text, end)
+    if not text.startswith(CALL_CLOSE, end):
+        return None, _closing_end(text, start)
+    end += len(CALL_CLOSE)
+    call = _as_call(fields)
+    return call, end
+
+
+def _as_call(fields: Mapping[str, _Value]) -> ToolCall | None:
+    name = fields.get("name")
+    arguments = fields.get("arguments")
+    if name is None or not isinstance(name.value, str) or not name.value or arguments is None:
+        return None
+    if isinstance(arguments.value, dict):
+        return ToolCall(id="", name=name.value, arguments=arguments.value, raw=arguments.raw)
+    if isinstance(arguments.value, str):  # the arguments as a JSON text, as some models write them
+        try:
+            inner = json.loads(arguments.value)
+        except (ValueError, RecursionError):
+            return None
+        if isinstance(inner, dict):
+            return ToolCall(id="", name=name.value, arguments=inner, raw=arguments.value)
+    return None
+
+
+def _read_object(text: str, start: int) -> tuple[dict[str, _Value], int]:
+    """The fields of the JSON object at `start` with the raw text of each value. Raises ValueError, also for a double key."""
+    decoder = json.JSONDecoder(parse_constant=_refuse)
+    if not text.startswith("{", start):
+        raise ValueError("not an object")
+    fields: dict[str, _Value] = {}
+    position = _skip_white(text, start + 1)
+    if text.startswith("}", position):
+        return fields, position + 1
+    while True:
+        key, position = decoder.raw_decode(text, position)
+        if not isinstance(key, str) or key in fields:
+            raise ValueError("not a key")
+        position = _skip_white(text, position)
+        if not text.startswith(":", position):
+            raise ValueError("no colon")
+        position = _skip_white(text, position + 1)
+        value, end = decoder.raw_decode(text, position)
+        fields[key] = _Value(value, text[position:end])
+        position = _skip_white(text, end)
+        if text.startswith("}", position):
+            return fields, position + 1
+        if not text.startswith(",", position):
+            raise ValueError("no comma")
+        position = _skip_white(text, position + 1)
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is not JSON")  # NaN and Infinity, which Python would take
+
+
+def _skip_white(text: str, position: int) -> int:
+    while position < len(text) and text[position] in _WHITE:
+        position += 1
+    return position
+
+
+def _closing_end(text: str, start: int) -> int:
+    """After the closing tag that ends the broken call begun before `start`; a next opening tag or the text's end also ends it."""
+    close = text.find(CALL_CLOSE, start)
+    following = text.find(CALL_OPEN, start)
+    if close >= 0 and (following < 0 or close < following):
+        return close + len(CALL_CLOSE)
+    return following if following >= 0 else len(text)

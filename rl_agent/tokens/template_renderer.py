@@ -1,0 +1,221 @@
+"""A renderer for any model with a Hugging Face chat template.
+
+`bridge` renders the new messages behind an anchor (a user and an assistant message that stand for the chain so far) and keeps
+what follows the anchor's end of turn. The first time a sequence of roles comes up, the result is compared, token by token,
+with a full render; templates for which it does not hold get None, and the caller forks.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from jinja2 import TemplateError
+
+from rl_agent.errors import ConfigError
+from rl_agent.tokens.messages import Message, Role, ToolCall
+from rl_agent.tokens.tagged_reply import THINK_CLOSE, parse_tagged, reasoning_is_open
+from rl_agent.tokens.tool_text import shown_function
+from rl_agent.tokens.turn import FinishReason
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from rl_agent.tokens.messages import Conversation, ParsedReply, ToolSpec
+    from rl_agent.tokens.turn import Int32, Turn
+
+_MARK: Final = "anchor-6f1c9b"
+"""Stands for what the policy said in the anchor; its first place in a render is found by this text."""
+_THOUGHT: Final = "thought-2e85d0"
+_TAIL: Final = 64
+"""Prompt tokens read to see whether the generation prompt opens the reasoning; such openings are a few tokens long."""
+
+
+class TemplateRenderer:
+    """Renders with the chat template of `model_folder`; reads `<think>` and `<tool_call>` replies."""
+
+    def __init__(self, model_folder: Path, *, keep_reasoning: bool = True) -> None:
+        """`keep_reasoning`: earlier reasoning stays in the prompt even where the template would drop it at a new user message."""
+        from transformers import AutoTokenizer  # noqa: PLC0415 (slow to import, and the config never needs it)
+
+        try:
+            self._hf: Any = AutoTokenizer.from_pretrained(str(model_folder), local_files_only=True)
+        except (OSError, ValueError) as error:
+            raise ConfigError(
+                f"no tokenizer in {model_folder}: {error}. Remedy: point the model at a Hugging Face folder."
+            ) from error
+        if not self._hf.chat_template:
+            raise ConfigError(
+                f"the tokenizer in {model_folder} has no chat template. Remedy: add chat_template.jinja to it."
+            )
+        self._keep_reasoning = keep_reasoning
+        self._encoder: Any = self._hf.backend_tokenizer
+        self._stop_ids = self._find_stop_ids()
+        self._stop_texts = tuple(self._encoder.decode([i], skip_special_tokens=False) for i in self._stop_ids)
+        self._end_of_turn = self._find_end_of_turn()
+        self._middle_system = self._takes_middle_system()
+        self._verified: dict[tuple[Role, ...], bool] = {}
+
+    @property
+    def stop_token_ids(self) -> tuple[int, ...]:
+        """The end-of-turn token and whatever else the tokenizer and generation_config.json call an end."""
+        return self._stop_ids
+
+    def render(self, conversation: Conversation) -> Int32:
+        """[T] int32: the full prompt."""
+        return self._encode(self._template(conversation.messages, conversation.tools, prompt=True))
+
+    def bridge(
+        self, last: Turn, new_messages: Sequence[Message], *, tools: Sequence[ToolSpec], has_reasoning: bool
+    ) -> Int32 | None:
+        """What follows the recorded tokens; None where the template does not allow it."""
+        if any(m.role is Role.ASSISTANT for m in new_messages):
+            return None
+        if has_reasoning and not self._keep_reasoning and self._drops_reasoning(new_messages):
+            return None
+        shape = tuple(m.role for m in new_messages)
+        if shape not in self._verified:
+            self._verified[shape] = self._holds(new_messages, tools)
+        if not self._verified[shape]:
+            return None
+        suffix = self._suffix(new_messages)
+        return None if suffix is None else self._encode(self._close(last) + suffix)
+
+    def parse(self, tokens: Int32, finish_reason: FinishReason, *, prompt_tokens: Int32) -> ParsedReply:
+        """Read a reply."""
+        ids = tokens[:-1] if len(tokens) and int(tokens[-1]) in self._stop_ids else tokens
+        opened = reasoning_is_open(self._after_last_stop(self.text(prompt_tokens[-_TAIL:])))
+        return parse_tagged(self.text(ids), truncated=finish_reason is not FinishReason.STOP, in_reasoning=opened)
+
+    def text(self, tokens: Int32) -> str:
+        """The text of tokens, special tokens included."""
+        text: str = self._encoder.decode(tokens.tolist(), skip_special_tokens=False)
+        return text
+
+    def _encode(self, text: str) -> Int32:
+        return np.array(self._encoder.encode(text, add_special_tokens=False).ids, dtype=np.int32)
+
+    def _template(self, messages: Sequence[Message], tools: Sequence[ToolSpec], *, prompt: bool) -> str:
+        shown = [{"type": "function", "function": shown_function(t)} for t in tools]
+        dicts = [self._as_dict(m, first=i == 0) for i, m in enumerate(messages)]
+        try:
+            text: str = self._hf.apply_chat_template(
+                dicts, tools=shown or None, tokenize=False, add_generation_prompt=prompt
+            )
+        except (TemplateError, TypeError, ValueError) as error:
+            roles = ", ".join(d["role"] for d in dicts)
+            raise ConfigError(
+                f"the chat template of {self._hf.name_or_path} refuses a conversation of {roles}: {error}. "
+                "Remedy: take a template that allows it, or a family renderer."
+            ) from error
+        return text
+
+    def _as_dict(self, message: Message, *, first: bool) -> dict[str, Any]:
+        role = message.role
+        if role is Role.SYSTEM and not first and not self._middle_system:
+            role = Role.USER
+        shown: dict[str, Any] = {"role": role.value, "content": message.content}
+        if message.reasoning is not None:
+            shown["reasoning_content"] = message.reasoning
+        if message.tool_calls:
+            shown["tool_calls"] = [_call_dict(c) for c in message.tool_calls]
+        if message.tool_call_id is not None:
+            shown["tool_call_id"] = message.tool_call_id
+        if message.tool_name is not None:
+            shown["name"] = message.tool_name
+        return shown
+
+    def _suffix(self, new_messages: Sequence[Message]) -> str | None:
+        """The text after the anchor's end of turn, up to the generation prompt's end."""
+        text = self._template((*_anchor(new_messages), *new_messages), (), prompt=True)
+        start = text.find(_MARK)
+        end = text.find(self._end_of_turn, start) if start >= 0 else -1
+        return text[end + len(self._end_of_turn) :] if end >= 0 else None
+
+    def _close(self, last: Turn) -> str:
+        """What ends a turn that was cut off; empty for one that ended itself."""
+        tokens = last.generation.tokens
+        if len(tokens) and int(tokens[-1]) in self._stop_ids:
+            return ""
+        opened = reasoning_is_open(self._after_last_stop(self.text(last.prompt_tokens[-_TAIL:])) + self.text(tokens))
+        return (THINK_CLOSE if opened else "") + self._end_of_turn
+
+    def _after_last_stop(self, text: str) -> str:
+        end = max(text.rfind(stop) + len(stop) if stop in text else 0 for stop in self._stop_texts)
+        return text[end:]
+
+    def _holds(self, new_messages: Sequence[Message], tools: Sequence[ToolSpec]) -> bool:
+        """Whether a full render of a chain, with tools and a system message, ends in exactly the bridge's tokens."""
+        head = (Message(role=Role.SYSTEM, content="Be brief."), *_anchor(new_messages))
+        full = self._template((*head, *new_messages), tools, prompt=True)
+        suffix = self._suffix(new_messages)
+        if suffix is None or not full.endswith(suffix):
+            return False
+        before = full[: len(full) - len(suffix)]
+        if not before.endswith(self._end_of_turn):
+            return False
+        return bool(np.array_equal(self._encode(full), np.concatenate([self._encode(before), self._encode(suffix)])))
+
+    def _drops_reasoning(self, new_messages: Sequence[Message]) -> bool:
+        user, assistant = _anchor(new_messages)
+        thinking = Message(role=Role.ASSISTANT, content=_MARK, reasoning=_THOUGHT, tool_calls=assistant.tool_calls)
+        return _THOUGHT not in self._template((user, thinking, *new_messages), (), prompt=True)
+
+    def _find_stop_ids(self) -> tuple[int, ...]:
+        ids = [self._hf.eos_token_id, *_generation_config_ends(self._hf)]
+        found = tuple(dict.fromkeys(int(i) for i in ids if i is not None))
+        if not found:
+            raise ConfigError(
+                f"the tokenizer {self._hf.name_or_path} has no eos_token. Remedy: set it to the end-of-turn token."
+            )
+        return found
+
+    def _find_end_of_turn(self) -> str:
+        """The stop token that the template writes behind an assistant's message."""
+        text = self._template(_anchor(()), (), prompt=False)
+        after = text[text.find(_MARK) :]
+        places = [(after.find(stop), stop) for stop in self._stop_texts if stop in after]
+        if not places:
+            raise ConfigError(
+                f"the chat template of {self._hf.name_or_path} ends an assistant's turn with {after[len(_MARK) :]!r}, which is none "
+                f"of its stop tokens {self._stop_texts}. Remedy: set eos_token to the end-of-turn token."
+            )
+        return str(min(places)[1])
+
+    def _takes_middle_system(self) -> bool:
+        """Whether the template shows a system message that is not the first one."""
+        self._middle_system = True
+        probe = (*_anchor(()), Message(role=Role.SYSTEM, content=_THOUGHT))
+        try:
+            return _THOUGHT in self._template(probe, (), prompt=True)
+        except ConfigError:
+            return False
+
+
+def _anchor(new_messages: Sequence[Message]) -> tuple[Message, Message]:
+    """What stands for the chain so far: it must have made the calls that the new messages answer."""
+    calls = tuple(
+        ToolCall(id=m.tool_call_id or f"call{i}", name=m.tool_name or "tool", arguments={}, raw="{}")
+        for i, m in enumerate(new_messages)
+        if m.role is Role.TOOL
+    )
+    return Message(role=Role.USER, content="Go on."), Message(role=Role.ASSISTANT, content=_MARK, tool_calls=calls)
+
+
+def _call_dict(call: ToolCall) -> dict[str, Any]:
+    arguments: Any = call.raw if call.arguments is None else dict(call.arguments)
+    return {"type": "function", "id": call.id, "function": {"name": call.name, "arguments": arguments}}
+
+
+def _generation_config_ends(tokenizer: Any) -> list[int]:
+    """The end tokens of generation_config.json, if the model folder has one."""
+    from transformers import GenerationConfig  # noqa: PLC0415 (as above)
+
+    try:
+        ends = GenerationConfig.from_pretrained(tokenizer.name_or_path, local_files_only=True).eos_token_id
+    except OSError:
+        return []
+    if ends is None:
+        return []
+    return [int(i) for i in ends] if isinstance(ends, list) else [int(ends)]

@@ -1,0 +1,152 @@
+"""Our own layers for machines without Transformer Engine: RMSNorm, and attention over packed sequences.
+
+Megatron's local norm refuses sequence parallelism, its local attention refuses packed sequences.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from megatron.core.packed_seq_params import PackedSeqParams
+from megatron.core.transformer.module import MegatronModule
+from torch import nn
+from torch.nn import functional
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PADDING_LIMIT: Final = 1.25
+"""Sequences share one attention call if the longest is at most this much longer than the shortest: attention is quadratic
+in the length, so more padding costs more than another call saves."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """Neighbouring sequences of about equal length, which one attention call serves."""
+
+    start: int
+    end: int
+    """Packed tokens `[start, end)`."""
+    sequences: int
+    longest: int
+    gather: torch.Tensor | None
+    """[sequences * longest] int64: packed token (from `start`) at each padded place; None where nothing is padded."""
+    scatter: torch.Tensor | None
+    """[end - start] int64: padded place of each packed token."""
+
+
+@dataclass
+class PackedSequences(PackedSeqParams):  # type: ignore[misc]  # Megatron is untyped
+    """Megatron's description of a packed batch, with the runs that `PackedAttention` goes through."""
+
+    runs: tuple[Run, ...] = field(default=())
+
+
+def packed_sequences(lengths: Sequence[int], device: torch.device) -> PackedSequences:
+    """Describe sequences of these lengths, longest first."""
+    ends = torch.tensor([0, *lengths]).cumsum(0).to(device=device, dtype=torch.int32)
+    return PackedSequences(
+        qkv_format="thd",
+        cu_seqlens_q=ends,
+        cu_seqlens_kv=ends,
+        max_seqlen_q=max(lengths),
+        max_seqlen_kv=max(lengths),
+        runs=tuple(_runs(lengths, device)),
+    )
+
+
+def _runs(lengths: Sequence[int], device: torch.device) -> list[Run]:
+    runs, first, start = [], 0, 0
+    while first < len(lengths):
+        last = first
+        while last + 1 < len(lengths) and lengths[last + 1] * PADDING_LIMIT >= lengths[first]:
+            last += 1
+        own = lengths[first : last + 1]
+        runs.append(_run(own, start, device))
+        start += sum(own)
+        first = last + 1
+    return runs
+
+
+def _run(lengths: Sequence[int], start: int, device: torch.device) -> Run:
+    longest, gather, scatter = max(lengths), None, None
+    if min(lengths) < longest:
+        size = torch.tensor(lengths)
+        place = torch.arange(longest)
+        inside = place[None] < size[:, None]
+        offset = size.cumsum(0) - size
+        # padding repeats a sequence's last token: it stands after all real ones, where the causal mask hides it from them
+        gather = (offset[:, None] + torch.minimum(place[None], size[:, None] - 1)).reshape(-1).to(device)
+        scatter = inside.reshape(-1).nonzero()[:, 0].to(device)
+    return Run(
+        start=start,
+        end=start + sum(lengths),
+        sequences=len(lengths),
+        longest=longest,
+        gather=gather,
+        scatter=scatter,
+    )
+
+
+class RMSNorm(nn.Module):
+    """Root mean square norm that marks its weight for sequence parallelism."""
+
+    def __init__(self, config: Any, hidden_size: int, eps: float = 1e-6, **_unused: Any) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(hidden_size, dtype=config.params_dtype))
+        self.weight.sequence_parallel = config.sequence_parallel  # type: ignore[attr-defined]  # read by Megatron
+        self.eps = eps
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Norm over the last dimension."""
+        return functional.rms_norm(hidden, self.weight.shape, self.weight, self.eps)
+
+
+class PackedAttention(MegatronModule):  # type: ignore[misc]  # Megatron is untyped
+    """Causal attention within each sequence of a packed batch."""
+
+    def __init__(
+        self,
+        config: Any,
+        layer_number: int,  # noqa: ARG002  Megatron passes all of these
+        attn_mask_type: Any,  # noqa: ARG002
+        attention_type: str,  # noqa: ARG002
+        softmax_scale: float | None = None,
+        **_unused: Any,
+    ) -> None:
+        super().__init__(config=config)
+        self.scale = softmax_scale
+
+    def sharded_state_dict(self, *_args: Any, **_kwargs: Any) -> dict[str, Any]:
+        """Attention itself has no weights."""
+        return {}
+
+    def forward(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attention_mask: Any = None,  # noqa: ARG002
+        *,
+        packed_seq_params: PackedSequences,
+        **_unused: Any,
+    ) -> torch.Tensor:
+        """[t, heads, d], [t, groups, d], [t, groups, d] -> [t, heads * d]."""
+        # a loop over heads inside PyTorch's grouped path is slower on CPUs than the copies that this makes
+        repeat = query.shape[1] // key.shape[1]
+        key, value = key.repeat_interleave(repeat, 1), value.repeat_interleave(repeat, 1)
+        outputs = [self._attend(run, query, key, value) for run in packed_seq_params.runs]
+        return (outputs[0] if len(outputs) == 1 else torch.cat(outputs)).flatten(1)
+
+    def _attend(self, run: Run, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        heads = [self._padded(run, tensor[run.start : run.end]) for tensor in (query, key, value)]
+        output = functional.scaled_dot_product_attention(*heads, is_causal=True, scale=self.scale)
+        flat = output.transpose(1, 2).flatten(0, 1)
+        return flat if run.scatter is None else flat[run.scatter]
+
+    def _padded(self, run: Run, tensor: torch.Tensor) -> torch.Tensor:
+        """[t, heads, d] -> [sequences, heads, longest, d]."""
+        places = tensor if run.gather is None else tensor[run.gather]
+        return places.unflatten(0, (run.sequences, run.longest)).transpose(1, 2)

@@ -1,0 +1,95 @@
+"""The process group: which rank this is, and Megatron's groups over all ranks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import torch
+import torch.distributed as dist
+from megatron.core import parallel_state, tensor_parallel
+
+from rl_agent.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rl_agent.config.trainer import MegatronConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankLayout:
+    """This rank's place. The defaults are those of a trainer that is one process."""
+
+    rank: int = 0
+    world_size: int = 1
+    master_address: str = "127.0.0.1"
+    master_port: int = 0
+    """Where rank 0 opens the store; not used by a single rank."""
+    local_rank: int = 0
+    """Which GPU of its machine."""
+
+
+def world_size(config: MegatronConfig) -> int:
+    """How many ranks the configured layout needs."""
+    return config.data_parallel * config.tensor_parallel * config.pipeline_parallel * config.context_parallel
+
+
+def join(layout: RankLayout, config: MegatronConfig, seed: int) -> torch.device:
+    """Join the other ranks; returns the device of this one. Undone by `leave`."""
+    if layout.world_size != world_size(config):
+        raise ConfigError(
+            f"the trainer was started with {layout.world_size} ranks, but trainer.data_parallel x tensor_parallel x "
+            f"pipeline_parallel x context_parallel is {world_size(config)}"
+        )
+    timeout = timedelta(seconds=config.timeout_s)
+    store = (
+        dist.HashStore()
+        if layout.world_size == 1
+        else dist.TCPStore(
+            layout.master_address, layout.master_port, layout.world_size, is_master=layout.rank == 0, timeout=timeout
+        )
+    )
+    gpu = torch.cuda.is_available()
+    if gpu:
+        torch.cuda.set_device(layout.local_rank)
+    dist.init_process_group(
+        "cpu:gloo,cuda:nccl" if gpu else "gloo",
+        store=store,
+        rank=layout.rank,
+        world_size=layout.world_size,
+        timeout=timeout,
+    )
+    parallel_state.initialize_model_parallel(
+        config.tensor_parallel,
+        config.pipeline_parallel,
+        context_parallel_size=config.context_parallel,
+        expert_model_parallel_size=config.expert_parallel,
+    )
+    tensor_parallel.model_parallel_cuda_manual_seed(seed)
+    return torch.device("cuda", layout.local_rank) if gpu else torch.device("cpu")
+
+
+def leave() -> None:
+    """Leave the group, so that the same process can join another."""
+    if parallel_state.model_parallel_is_initialized():
+        parallel_state.destroy_model_parallel()
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def sum_over_copies(values: torch.Tensor) -> torch.Tensor:
+    """Sum in place over the copies of the model; the last pipeline stage's values reach every stage."""
+    return _over_copies(values, dist.ReduceOp.SUM)
+
+
+def max_over_copies(values: torch.Tensor) -> torch.Tensor:
+    """Like `sum_over_copies`, with the maximum."""
+    return _over_copies(values, dist.ReduceOp.MAX)
+
+
+def _over_copies(values: torch.Tensor, operation: dist.ReduceOp.RedOpType) -> torch.Tensor:
+    dist.all_reduce(values, operation, group=parallel_state.get_data_parallel_group(with_context_parallel=True))
+    if parallel_state.get_pipeline_model_parallel_world_size() > 1:
+        last = parallel_state.get_pipeline_model_parallel_last_rank()
+        dist.broadcast(values, last, group=parallel_state.get_pipeline_model_parallel_group())
+    return values
