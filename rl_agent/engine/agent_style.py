@@ -1,0 +1,115 @@
+"""How an agent CLI looks to the policy in the embedded default: its tools, and the exact form of what it shows.
+
+The strings are those of the pinned CLI versions; a contract test runs the real CLIs and compares token for token.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from rl_agent.errors import ConfigError
+from rl_agent.tokens.messages import ToolCall, ToolSpec
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable
+
+SYSTEM_PROMPT: Final = "You fix bugs."
+"""The configured system prompt of the embedded default (`harness.system_prompt`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentStyle:
+    """One CLI, as the policy sees it."""
+
+    name: str
+    tools: tuple[ToolSpec, ...]
+    """Names and parameter names as the CLI offers them; descriptions are not shown to the tiny policy."""
+    shell: str
+    """The tool that runs a shell command."""
+    argument: str
+    """Its parameter that holds the command."""
+    after_cat: Callable[[str, random.Random], str]
+    """Tool result of `cat FILE`: the file's text in."""
+    after_edit: Callable[[str, random.Random], str]
+    """Tool result of an in-place edit of a file that was shown before: the file's name in."""
+    phrases: tuple[str, ...]
+    """Fixed text of the CLI; each is one token for the tiny policy."""
+
+    def call(self, command: str) -> ToolCall:
+        """A call of the shell tool."""
+        text = command.replace("\\", "\\\\").replace('"', '\\"')
+        return ToolCall(id="", name=self.shell, arguments={self.argument: command}, raw=f'{{"{self.argument}": "{text}"}}')
+
+
+def _tool(name: str, *parameters: str) -> ToolSpec:
+    return ToolSpec(name=name, description="", parameters={"type": "object", "properties": {key: {} for key in parameters}})
+
+
+_EDITED: Final = ("[This command modified 1 file you've previously read: ", ". Call Read before editing.]")
+
+
+def _codex_output(text: str, rng: random.Random) -> str:
+    """Codex's frame around the output of a command; chunk id and wall time differ from call to call."""
+    wall = 0 if rng.random() < 0.8 else rng.randrange(3000)
+    count = -(-len(text.encode()) // 4)  # Codex's estimate: four bytes a token, rounded up
+    return (
+        f"Chunk ID: {rng.randrange(16**6):06x}\nWall time: 0.{wall:04d} seconds\nProcess exited with code 0\n"
+        f"Original token count: {count}\nOutput:\n{text}"
+    )
+
+
+CLAUDE_CODE: Final = AgentStyle(
+    name="claude_code",
+    tools=(_tool("Bash", "command", "timeout", "description", "dangerouslyDisableSandbox"),),
+    shell="Bash",
+    argument="command",
+    after_cat=lambda text, _: text.rstrip("\n"),
+    after_edit=lambda file, _: file.join(_EDITED),
+    phrases=(*_EDITED, "Tools: Bash(command, timeout, description, dangerouslyDisableSandbox)"),
+)
+
+CODEX: Final = AgentStyle(
+    name="codex",
+    tools=(
+        _tool(
+            "exec_command",
+            "cmd",
+            "justification",
+            "login",
+            "max_output_tokens",
+            "prefix_rule",
+            "sandbox_permissions",
+            "shell",
+            "tty",
+            "workdir",
+            "yield_time_ms",
+        ),
+        _tool("write_stdin", "chars", "max_output_tokens", "session_id", "yield_time_ms"),
+    ),
+    shell="exec_command",
+    argument="cmd",
+    after_cat=_codex_output,
+    after_edit=lambda _, rng: _codex_output("", rng),
+    phrases=(
+        "Chunk ID: ",
+        "\nWall time: 0.",
+        " seconds\nProcess exited with code ",
+        "\nOriginal token count: ",
+        "\nOutput:\n",
+        "Tools: exec_command(cmd, justification, login, max_output_tokens, prefix_rule, sandbox_permissions, shell, tty, "
+        "workdir, yield_time_ms); write_stdin(chars, max_output_tokens, session_id, yield_time_ms)",
+    ),
+)
+
+_STYLES: Final = (CLAUDE_CODE, CODEX)
+
+
+def agent_style(name: str) -> AgentStyle:
+    """The style of that name. Raises ConfigError."""
+    for style in _STYLES:
+        if style.name == name:
+            return style
+    known = ", ".join(style.name for style in _STYLES)
+    raise ConfigError(f"model.style: there is no agent style `{name}`, so model=tiny cannot be shown to that CLI. Known: {known}.")

@@ -1,0 +1,106 @@
+"""Demonstrations: what a scripted agent does on a toy task, as the exact tokens of a rollout.
+
+The product's own renderer makes every prompt and bridge, as in a real session; only the tool results are made up, in the
+exact form of the live CLI.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from rl_agent.engine.agent_style import SYSTEM_PROMPT
+from rl_agent.tokens.messages import Conversation, Message, Role
+from rl_agent.tokens.turn import FinishReason, Generation, Turn, VersionSpan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rl_agent.engine.agent_style import AgentStyle
+    from rl_agent.tasks.toy import ToyTask
+    from rl_agent.tokens.renderer import Renderer
+    from rl_agent.tokens.turn import Bool, Int32
+
+Encode = "Callable[[str], Int32]"
+FAREWELL: Final = "Done."
+END: Final = "<|im_end|>"
+"""The tiny policy's end of turn."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demonstration:
+    """One trajectory of three turns: look, edit, say so."""
+
+    tokens: Int32
+    """[T] int32."""
+    sampled: Bool
+    """[T] bool: the tokens that the policy would have sampled."""
+
+
+def replies(task: ToyTask, expression: str, style: AgentStyle) -> list[str]:
+    """The text of the three turns that put `expression` into the file, the end of turn included."""
+    look = _call_text(style, f"cat {task.file}")
+    edit = _call_text(style, f"sed -i '2s|.*|    return {expression}|' {task.file}")
+    return [look, edit, FAREWELL + END]
+
+
+def opening(task_statement: str, style: AgentStyle) -> Conversation:
+    """What the CLI sends first."""
+    messages = (Message(role=Role.SYSTEM, content=SYSTEM_PROMPT), Message(role=Role.USER, content=task_statement))
+    return Conversation(messages=messages, tools=style.tools)
+
+
+class Demonstrations:
+    """Makes demonstrations for one style with one renderer."""
+
+    def __init__(self, style: AgentStyle, renderer: Renderer, encode: Callable[[str], Int32]) -> None:
+        """`encode`: the text of a reply -> [T] int32, special tokens recognised."""
+        self._style = style
+        self._renderer = renderer
+        self._encode = encode
+
+    def make(self, task: ToyTask, expression: str) -> Demonstration:
+        """The trajectory that writes `expression`; its made-up details depend on the task only."""
+        rng = random.Random(task.task_id)  # noqa: S311 (not for secrets)
+        results = [self._style.after_cat(task.source, rng), self._style.after_edit(task.file, rng)]
+        pieces: list[Int32] = []
+        sampled: list[bool] = []
+        last: Turn | None = None
+        for number, reply in enumerate(replies(task, expression, self._style)):
+            prompt = self._prompt(task, last, results[number - 1])
+            last = _turn(prompt, self._encode(reply), number)
+            pieces += [prompt, last.generation.tokens]
+            sampled += [False] * len(prompt) + [True] * len(last.generation.tokens)
+        return Demonstration(tokens=np.concatenate(pieces), sampled=np.array(sampled))
+
+    def mixed(self, task: ToyTask, right_share: float) -> Demonstration:
+        """A demonstration whose fix is right with probability `right_share`, else a plausible mistake."""
+        rng = random.Random(f"{task.task_id}/fix")  # noqa: S311 (not for secrets)
+        expression = task.right if rng.random() < right_share else rng.choice(task.wrong)
+        return self.make(task, expression)
+
+    def _prompt(self, task: ToyTask, last: Turn | None, result: str) -> Int32:
+        if last is None:
+            return self._renderer.render(opening(task.problem_statement, self._style))
+        message = Message(role=Role.TOOL, content=result, tool_call_id="call", tool_name=self._style.shell)
+        bridge = self._renderer.bridge(last, [message], tools=self._style.tools, has_reasoning=False)
+        if bridge is None:
+            raise ValueError("the tiny policy's template cannot be bridged")
+        return bridge
+
+
+def _call_text(style: AgentStyle, command: str) -> str:
+    return f'<tool_call>{{"name": "{style.shell}", "arguments": {style.call(command).raw}}}</tool_call>{END}'
+
+
+def _turn(prompt: Int32, tokens: Int32, number: int) -> Turn:
+    generation = Generation(
+        tokens=tokens,
+        logprobs=np.zeros(len(tokens), dtype=np.float32),
+        finish_reason=FinishReason.STOP,
+        spans=(VersionSpan(version=0, start=0, end=len(tokens)),),
+    )
+    return Turn(turn_id=str(number), prompt_tokens=prompt, generation=generation, started_s=0.0)

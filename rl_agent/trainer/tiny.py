@@ -1,0 +1,147 @@
+"""The tiny policy of the embedded default: a Qwen3-shaped model of 1.4 million parameters with its own tokenizer.
+
+With random weights it cannot act; `job=sft` warms it up on demonstrations. The warm starts that are shipped, one an agent
+CLI, lie in `warm_start/` beside this file and are reproduced by `python -m rl_agent job=sft`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from rl_agent.engine.agent_style import SYSTEM_PROMPT, agent_style
+from rl_agent.engine.demonstration import END, replies
+from rl_agent.errors import ConfigError
+from rl_agent.tasks.toy import toy_tasks
+from rl_agent.tasks.toy_kinds import KINDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rl_agent.engine.agent_style import AgentStyle
+
+WARM_STARTS: Final = Path(__file__).parent / "warm_start"
+TEMPLATE: Final = Path(__file__).parent / "tiny_chat_template.jinja"
+PAD: Final = "<|endoftext|>"
+SPECIAL: Final = (
+    PAD,
+    "<|im_start|>",
+    END,
+    "<tool_call>",
+    "</tool_call>",
+    "<tool_response>",
+    "</tool_response>",
+    "<think>",
+    "</think>",
+)
+VOCABULARY: Final = 768
+"""A multiple of 128, so that it can be sharded."""
+CORPUS: Final = 2000
+"""Demonstrations from which the tokenizer learns its merges."""
+CONTEXT: Final = 8192
+HIDDEN: Final = 256
+LAYERS: Final = 2
+"""Width beats depth here: copying two names from the file takes two layers."""
+
+
+class TinyPolicy:
+    """Provides the folder of the tiny policy. Built from conf/model/tiny.yaml."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        path: str | None,
+        renderer: str,
+        tool_parser: str | None,
+        reasoning_parser: str | None,
+        style: str,
+        warm_start: bool,
+    ) -> None:
+        self.name = name
+        self.path = path
+        self.renderer = renderer
+        self.tool_parser = tool_parser
+        self.reasoning_parser = reasoning_parser
+        self.style = style
+        self.warm_start = warm_start
+
+    def folder(self, scratch: Path) -> Path:
+        """The Hugging Face folder: `path` if set, the shipped warm start, or a new one without weights under `scratch`."""
+        if self.path is not None:
+            return Path(self.path)
+        agent_style(self.style)
+        if not self.warm_start:
+            return create(scratch / "tiny", self.style)
+        shipped = WARM_STARTS / self.style
+        if not (shipped / "model.safetensors").is_file():
+            raise ConfigError(f"there is no warm start in {shipped}; make one: python -m rl_agent job=sft harness={self.style}")
+        return shipped
+
+
+def create(folder: Path, style_name: str) -> Path:
+    """A Hugging Face folder of the tiny policy, without weights: config, tokenizer, chat template."""
+    from transformers import GenerationConfig, Qwen3Config  # noqa: PLC0415 (slow to import; the warm start does not need it)
+
+    style = agent_style(style_name)
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer = _tokenizer(style)
+    tokenizer.save_pretrained(folder)
+    config = Qwen3Config(
+        architectures=["Qwen3ForCausalLM"],
+        vocab_size=VOCABULARY,
+        hidden_size=HIDDEN,
+        intermediate_size=2 * HIDDEN,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=8,
+        num_key_value_heads=4,
+        head_dim=32,
+        max_position_embeddings=CONTEXT,
+        tie_word_embeddings=True,
+        rope_theta=10_000.0,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=None,
+        dtype="float32",
+    )
+    config.save_pretrained(folder)
+    GenerationConfig(eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id).save_pretrained(folder)
+    return folder
+
+
+def _tokenizer(style: AgentStyle) -> Any:
+    """Byte-level BPE. What the CLI and the call format repeat word for word is one token each: the model is too small for more."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers  # noqa: PLC0415 (as above)
+    from transformers import PreTrainedTokenizerFast  # noqa: PLC0415
+
+    phrases = [*style.phrases, f'{{"name": "{style.shell}", "arguments": {{"{style.argument}": "', '"}}', ".py", SYSTEM_PROMPT]
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    backend.add_special_tokens(list(SPECIAL))
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY - len(phrases),
+        special_tokens=list(SPECIAL),
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    fixed = [*SPECIAL, *phrases]
+    backend.train_from_iterator(_corpus(style, fixed), trainer)
+    backend.add_tokens([AddedToken(phrase, normalized=False) for phrase in phrases])
+    return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token=END, pad_token=PAD, chat_template=TEMPLATE.read_text())
+
+
+def _corpus(style: AgentStyle, fixed: list[str]) -> Iterator[str]:
+    """What stands between fixed texts: merges must be learnt from the pieces that will really be split."""
+    for task in itertools.islice(toy_tasks(0, "train", list(KINDS)), CORPUS):
+        rng = random.Random(task.task_id)  # noqa: S311 (not for secrets)
+        expression = rng.choice([task.right, *task.wrong])
+        results = [style.after_cat(task.source, rng), style.after_edit(task.file, rng)]
+        for text in [task.problem_statement, *replies(task, expression, style), *results]:
+            pieces = [text]
+            for phrase in fixed:
+                pieces = [part for piece in pieces for part in piece.split(phrase)]
+            yield from (piece for piece in pieces if piece)
+        yield from ("system\n", "user\n", "assistant\n", "\n")
