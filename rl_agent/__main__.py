@@ -1,0 +1,82 @@
+"""The entry point: compose, load, check, run the chosen job; nothing else."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import hydra
+from hydra._internal.utils import get_args_parser
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf
+
+from rl_agent.config.check import require_valid
+from rl_agent.config.hints import precompose
+from rl_agent.config.load import load, locate, target
+from rl_agent.config.schema import register
+from rl_agent.errors import RlAgentError
+from rl_agent.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+log = logging.getLogger("rl_agent")
+
+_INSTALLED: Final = Path(__file__).parent / "conf"
+CONF: Final = _INSTALLED if _INSTALLED.is_dir() else Path(__file__).parent.parent / "conf"
+CONFIG_NAME: Final = "config"
+FAILED: Final = 1
+
+
+def run(composed: DictConfig) -> None:
+    """One job. A known error is one message and exit code 1; an own bug keeps its traceback, in the log too."""
+    folder = RunFolder(Path(HydraConfig.get().runtime.output_dir).resolve())
+    try:
+        config = load(composed)
+        require_valid(config)
+        (folder.root / "config.yaml").write_text(OmegaConf.to_yaml(composed, resolve=True))
+        locate(target(config.job))(config, folder)
+    except RlAgentError as error:
+        log.info("stopped by an error", exc_info=error)
+        _fail(error)
+    except* RlAgentError as group:
+        log.info("stopped by errors", exc_info=group)
+        _fail(*_leaves(group))
+    except KeyboardInterrupt:
+        log.warning("interrupted; continue with resume=%s", folder.root)
+        sys.exit(130)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Read the command line."""
+    register()
+    OmegaConf.register_new_resolver("rl_agent.run_dir", _run_dir, replace=True)
+    given = get_args_parser().parse_args(arguments)
+    if not given.help and not given.hydra_help and not given.version:
+        try:
+            precompose(CONF, CONFIG_NAME, given.overrides)
+        except RlAgentError as error:
+            _fail(error)
+    hydra.main(version_base="1.3", config_path=str(CONF), config_name=CONFIG_NAME)(run)()
+
+
+def _run_dir(resume: str | None, output: str, day: str, time: str) -> str:
+    return resume or f"{output}/{day}/{time}"
+
+
+def _fail(*errors: BaseException) -> None:
+    print("\n".join(f"error: {error}" for error in errors), file=sys.stderr)  # noqa: T201 (the one place that speaks of failure)
+    sys.exit(FAILED)
+
+
+def _leaves(group: BaseExceptionGroup) -> list[BaseException]:
+    found: list[BaseException] = []
+    for error in group.exceptions:
+        found += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
+    return found
+
+
+if __name__ == "__main__":
+    main()

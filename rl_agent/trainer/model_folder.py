@@ -1,0 +1,29 @@
+"""A policy that lies in a Hugging Face folder on this machine. Nothing is downloaded at run time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rl_agent.errors import ConfigError
+
+
+class ModelFolder:
+    """Provides `model.path`. Built from conf/model/*.yaml."""
+
+    def __init__(
+        self, *, name: str, path: str | None, renderer: str, tool_parser: str | None, reasoning_parser: str | None
+    ) -> None:
+        self.name = name
+        self.path = path
+        self.renderer = renderer
+        self.tool_parser = tool_parser
+        self.reasoning_parser = reasoning_parser
+
+    def folder(self, scratch: Path) -> Path:  # noqa: ARG002 (the other models make something there)
+        """The folder. Raises ConfigError when it is not set or holds no model."""
+        if self.path is None:
+            raise ConfigError(f"model={self.name} needs model.path=<folder in Hugging Face layout>; nothing is downloaded at run time")
+        folder = Path(self.path)
+        if not (folder / "config.json").is_file():
+            raise ConfigError(f"model.path={folder} holds no config.json")
+        return folder
