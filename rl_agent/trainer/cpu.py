@@ -56,9 +56,9 @@ def _patch_device_queries() -> None:
     _put(torch.cuda, "synchronize", lambda *_a, **_k: None)
     _put(torch.cuda, "set_device", lambda *_a, **_k: None)
     # Megatron's random state tracker becomes one of CPU states
-    _put(torch.cuda, "get_rng_state", lambda device="cuda": torch.get_rng_state())  # noqa: ARG005
+    _put(torch.cuda, "get_rng_state", lambda device="cuda": torch.get_rng_state())
     _put(torch.cuda.random, "get_rng_state", torch.cuda.get_rng_state)
-    _put(torch.cuda, "set_rng_state", lambda state, device="cuda": torch.set_rng_state(state))  # noqa: ARG005
+    _put(torch.cuda, "set_rng_state", lambda state, device="cuda": torch.set_rng_state(state))
     _put(torch.cuda, "manual_seed", torch.manual_seed)
     # streams and events order work that a CPU does in order anyway
     _put(torch.cuda, "Stream", _NoStream)
@@ -131,7 +131,7 @@ def _patch_random_tracker() -> None:
                 self.states_[name] = torch.get_rng_state()
                 torch.set_rng_state(outer)
 
-    def set_state(new_state: torch.Tensor, device: int = -1, graph_safe: bool = False) -> None:  # noqa: ARG001
+    def set_state(new_state: torch.Tensor, device: int = -1, graph_safe: bool = False) -> None:
         torch.set_rng_state(new_state)
 
     _put(random, "_set_cuda_rng_state", set_state)
@@ -144,7 +144,7 @@ def _patch_expert_dispatch() -> None:
     if not hasattr(moe_utils, "te_general_gemm"):  # 0.16 leaves the name out without Transformer Engine and reads it
         moe_utils.te_general_gemm = None
 
-    def to_cpu(tensor: Any, as_numpy: bool = False, record_stream: bool = False) -> Any:  # noqa: ARG001
+    def to_cpu(tensor: Any, as_numpy: bool = False, record_stream: bool = False) -> Any:
         """Gloo's all-to-all wants lists of sizes; Megatron converts only tensors that are on a GPU."""
         return tensor.detach().numpy() if as_numpy and torch.is_tensor(tensor) else tensor
 

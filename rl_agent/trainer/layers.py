@@ -13,6 +13,7 @@ from megatron.core.packed_seq_params import PackedSeqParams
 from megatron.core.transformer.module import MegatronModule
 from torch import nn
 from torch.nn import functional
+from typing_extensions import override
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -99,6 +100,7 @@ class RMSNorm(nn.Module):
         self.weight.sequence_parallel = config.sequence_parallel  # type: ignore[attr-defined]  # read by Megatron
         self.eps = eps
 
+    @override
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """Norm over the last dimension."""
         return functional.rms_norm(hidden, self.weight.shape, self.weight, self.eps)
@@ -110,9 +112,9 @@ class PackedAttention(MegatronModule):  # type: ignore[misc]  # Megatron is unty
     def __init__(
         self,
         config: Any,
-        layer_number: int,  # noqa: ARG002  Megatron passes all of these
-        attn_mask_type: Any,  # noqa: ARG002
-        attention_type: str,  # noqa: ARG002
+        layer_number: int,
+        attn_mask_type: Any,
+        attention_type: str,
         softmax_scale: float | None = None,
         **_unused: Any,
     ) -> None:
@@ -128,7 +130,7 @@ class PackedAttention(MegatronModule):  # type: ignore[misc]  # Megatron is unty
         query: torch.Tensor,
         key: torch.Tensor,
         value: torch.Tensor,
-        attention_mask: Any = None,  # noqa: ARG002
+        attention_mask: Any = None,
         *,
         packed_seq_params: PackedSequences,
         **_unused: Any,
@@ -141,12 +143,12 @@ class PackedAttention(MegatronModule):  # type: ignore[misc]  # Megatron is unty
         return (outputs[0] if len(outputs) == 1 else torch.cat(outputs)).flatten(1)
 
     def _attend(self, run: Run, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-        heads = [self._padded(run, tensor[run.start : run.end]) for tensor in (query, key, value)]
-        output = functional.scaled_dot_product_attention(*heads, is_causal=True, scale=self.scale)
+        query, key, value = (self._padded(run, tensor[run.start : run.end]) for tensor in (query, key, value))
+        output = functional.scaled_dot_product_attention(query, key, value, is_causal=True, scale=self.scale)
         flat = output.transpose(1, 2).flatten(0, 1)
         return flat if run.scatter is None else flat[run.scatter]
 
     def _padded(self, run: Run, tensor: torch.Tensor) -> torch.Tensor:
         """[t, heads, d] -> [sequences, heads, longest, d]."""
         places = tensor if run.gather is None else tensor[run.gather]
-        return places.unflatten(0, (run.sequences, run.longest)).transpose(1, 2)
+        return places.view(run.sequences, run.longest, *places.shape[1:]).transpose(1, 2)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 import torch.distributed as dist
 from megatron.core import parallel_state, tensor_parallel
+from torch._C._distributed_c10d import HashStore, TCPStore
 
 from rl_agent.errors import ConfigError
 
@@ -43,9 +44,9 @@ def join(layout: RankLayout, config: MegatronConfig, seed: int) -> torch.device:
         )
     timeout = timedelta(seconds=config.timeout_s)
     store = (
-        dist.HashStore()
+        HashStore()
         if layout.world_size == 1
-        else dist.TCPStore(
+        else TCPStore(
             layout.master_address, layout.master_port, layout.world_size, is_master=layout.rank == 0, timeout=timeout
         )
     )

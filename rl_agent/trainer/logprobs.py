@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from typing_extensions import override
 
 
 def logprobs_and_entropy(
@@ -19,12 +20,13 @@ def logprobs_and_entropy(
 
 
 class _LogprobEntropy(torch.autograd.Function):
-    """One softmax for both results: with p the shard's probabilities, z the logits minus their maximum,
+    """One softmax for both results; p are the shard's probabilities, z its logits minus their maximum.
 
     logprob = z[label] - log sum exp z        d logprob / d z = onehot - p
     entropy = log sum exp z - sum p z         d entropy / d z = -p (log p + entropy)
     """
 
+    @override
     @staticmethod
     def forward(
         ctx: Any, logits: torch.Tensor, labels: torch.Tensor, vocab_size: int, group: dist.ProcessGroup
@@ -52,6 +54,7 @@ class _LogprobEntropy(torch.autograd.Function):
         ctx.width, ctx.dtype = width, logits.dtype
         return chosen - log_total, entropy
 
+    @override
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
         of_logprob, of_entropy = grads

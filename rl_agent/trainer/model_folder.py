@@ -19,10 +19,12 @@ class ModelFolder:
         self.tool_parser = tool_parser
         self.reasoning_parser = reasoning_parser
 
-    def folder(self, scratch: Path) -> Path:  # noqa: ARG002 (the other models make something there)
+    def folder(self, scratch: Path) -> Path:
         """The folder. Raises ConfigError when it is not set or holds no model."""
         if self.path is None:
-            raise ConfigError(f"model={self.name} needs model.path=<folder in Hugging Face layout>; nothing is downloaded at run time")
+            raise ConfigError(
+                f"model={self.name} needs model.path=<folder in Hugging Face layout>; nothing is downloaded at run time"
+            )
         folder = Path(self.path)
         if not (folder / "config.json").is_file():
             raise ConfigError(f"model.path={folder} holds no config.json")

@@ -77,7 +77,9 @@ class TinyPolicy:
             return create(scratch / "tiny", self.style)
         shipped = WARM_STARTS / self.style
         if not (shipped / "model.safetensors").is_file():
-            raise ConfigError(f"there is no warm start in {shipped}; make one: python -m rl_agent job=sft harness={self.style}")
+            raise ConfigError(
+                f"there is no warm start in {shipped}; make one: python -m rl_agent job=sft harness={self.style}"
+            )
         return shipped
 
 
@@ -116,7 +118,13 @@ def _tokenizer(style: AgentStyle) -> Any:
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers  # noqa: PLC0415 (as above)
     from transformers import PreTrainedTokenizerFast  # noqa: PLC0415
 
-    phrases = [*style.phrases, f'{{"name": "{style.shell}", "arguments": {{"{style.argument}": "', '"}}', ".py", SYSTEM_PROMPT]
+    phrases = [
+        *style.phrases,
+        f'{{"name": "{style.shell}", "arguments": {{"{style.argument}": "',
+        '"}}',
+        ".py",
+        SYSTEM_PROMPT,
+    ]
     backend = Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
@@ -130,7 +138,9 @@ def _tokenizer(style: AgentStyle) -> Any:
     fixed = [*SPECIAL, *phrases]
     backend.train_from_iterator(_corpus(style, fixed), trainer)
     backend.add_tokens([AddedToken(phrase, normalized=False) for phrase in phrases])
-    return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token=END, pad_token=PAD, chat_template=TEMPLATE.read_text())
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend, eos_token=END, pad_token=PAD, chat_template=TEMPLATE.read_text()
+    )
 
 
 def _corpus(style: AgentStyle, fixed: list[str]) -> Iterator[str]:

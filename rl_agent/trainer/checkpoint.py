@@ -1,0 +1,153 @@
+"""Checkpoints in Megatron's distributed format: readable under another parallel layout, exact under the same."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+import torch.distributed as dist
+from megatron.core import dist_checkpointing, parallel_state, tensor_parallel
+from megatron.core.dist_checkpointing.mapping import ShardedObject
+from megatron.core.dist_checkpointing.strategies import filesystem_async
+
+from rl_agent.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+SHARDING: Final = {
+    "distrib_optim_sharding_type": "fully_reshardable",
+    "distrib_optim_fully_reshardable_mem_efficient": False,
+    "chained_optim_avoid_prefix": True,
+    "singleton_local_shards": False,
+}
+"""How the optimizer's state is laid out: so that it can be read with another number of ranks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Where training stands."""
+
+    steps: int
+    """Batches that changed the weights."""
+    version: int
+    """Number of the weights that were last pushed."""
+
+
+def save(folder: Path, wrapped: Any, optimizer: Any, progress: Progress) -> None:
+    """Write everything that the next step depends on."""
+    if dist.get_rank() == 0:
+        folder.mkdir(parents=True, exist_ok=True)
+    dist.barrier()
+    state = _state(wrapped, optimizer, loading=False)
+    state["progress"] = {"steps": progress.steps, "version": progress.version}
+    with _written_by_this_process():
+        dist_checkpointing.save(state, str(folder), content_metadata=SHARDING | {"ranks": dist.get_world_size()})
+
+
+def load(folder: Path, wrapped: Any, optimizer: Any) -> Progress:
+    """Read what `save` wrote, under this rank's layout. Raises ConfigError when there is no checkpoint."""
+    if not (folder / "metadata.json").is_file():
+        raise ConfigError(f"{folder} holds no trainer checkpoint (no metadata.json)")
+    _give_adam_its_state(optimizer)
+    random = _random_states()
+    state = _state(wrapped, optimizer, loading=True)
+    same_ranks = _saved_ranks(folder) == dist.get_world_size()
+    if not same_ranks:  # random states belong to ranks; a run under another layout keeps its own
+        del state["random"]
+    state["progress"] = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # Megatron's, about PyTorch's own sharded tensors
+        loaded = dist_checkpointing.load(state, str(folder))
+    wrapped.module.load_state_dict(loaded["model"])
+    optimizer.load_state_dict(loaded["optimizer"])
+    _unshare_steps(optimizer)
+    _set_random_states(loaded["random"] if same_ranks else random)
+    return Progress(steps=loaded["progress"]["steps"], version=loaded["progress"]["version"])
+
+
+def _state(wrapped: Any, optimizer: Any, *, loading: bool) -> dict[str, Any]:
+    metadata = SHARDING | {"dp_cp_group": parallel_state.get_data_parallel_group(with_context_parallel=True)}
+    model = wrapped.module.sharded_state_dict(metadata=metadata)
+    return {
+        "model": model,
+        "optimizer": optimizer.sharded_state_dict(model, is_loading=loading, metadata=metadata),
+        "random": ShardedObject("random", _random_states(), (dist.get_world_size(),), (dist.get_rank(),)),
+    }
+
+
+def _saved_ranks(folder: Path) -> int:
+    """How many ranks wrote the checkpoint."""
+    return int((dist_checkpointing.load_content_metadata(str(folder)) or {}).get("ranks", 0))
+
+
+def _random_states() -> dict[str, Any]:
+    states = {"torch": torch.get_rng_state(), "tracker": tensor_parallel.get_cuda_rng_tracker().get_states()}
+    if torch.cuda.is_available():
+        states["cuda"] = torch.cuda.get_rng_state()
+    return states
+
+
+def _set_random_states(states: dict[str, Any]) -> None:
+    torch.set_rng_state(states["torch"])
+    tensor_parallel.get_cuda_rng_tracker().set_states(states["tracker"])
+    if "cuda" in states and torch.cuda.is_available():
+        torch.cuda.set_rng_state(states["cuda"])
+
+
+def _adams(optimizer: Any) -> list[torch.optim.Optimizer]:
+    return [chained.optimizer for chained in getattr(optimizer, "chained_optimizers", [optimizer])]
+
+
+def _give_adam_its_state(optimizer: Any) -> None:
+    """A fresh AdamW has no state to load into, and Megatron's own preparation leaves `step` out."""
+    for adam in _adams(optimizer):
+        for group in adam.param_groups:
+            for parameter in group["params"]:
+                if not adam.state[parameter]:
+                    adam.state[parameter].update(
+                        step=torch.tensor(0.0),
+                        exp_avg=torch.zeros_like(parameter.data),
+                        exp_avg_sq=torch.zeros_like(parameter.data),
+                    )
+
+
+def _unshare_steps(optimizer: Any) -> None:
+    """Megatron gives every parameter the same `step` tensor, which AdamW would then count up once a parameter."""
+    for adam in _adams(optimizer):
+        for state in adam.state.values():
+            if torch.is_tensor(state.get("step")):
+                state["step"] = state["step"].clone()
+
+
+@contextlib.contextmanager
+def _written_by_this_process() -> Iterator[None]:
+    """Megatron forks writers and spawns a queue server, both unsafe or slow beside the threads of an actor; we need neither."""
+    writer = filesystem_async.FileSystemWriterAsync
+    before = writer.write_preloaded_data_multiproc, filesystem_async._results_queue
+
+    def write(transforms: list[Any], use_msc: bool, _rank: int, buckets: list[Any], results: queue.Queue[Any]) -> None:
+        written: dict[int, Any] = {}
+        for number, bucket in enumerate(buckets):
+            answers: queue.Queue[Any] = queue.Queue()
+            running: queue.Queue[int] = queue.Queue()
+            running.put(number)
+            writer.write_preloaded_data(transforms, number, bucket, answers, running, use_fsync=True, use_msc=use_msc)
+            _, outcome = answers.get_nowait()
+            if isinstance(outcome, Exception):
+                raise outcome
+            written[number] = outcome
+        results.put(written)
+
+    writer.write_preloaded_data_multiproc = staticmethod(write)
+    filesystem_async._results_queue = queue.Queue()
+    try:
+        yield
+    finally:
+        writer.write_preloaded_data_multiproc = staticmethod(before[0])
+        filesystem_async._results_queue = before[1]

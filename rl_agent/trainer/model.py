@@ -1,0 +1,109 @@
+"""The Megatron model of a shape: its configuration and its layer spec."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+from megatron.core.models.gpt import GPTModel
+from megatron.core.models.gpt.gpt_layer_specs import (
+    get_gpt_layer_local_spec,
+    get_gpt_layer_with_transformer_engine_spec,
+)
+from megatron.core.transformer.transformer_block import TransformerBlockSubmodules, get_num_layers_to_build
+from megatron.core.transformer.transformer_config import TransformerConfig
+from torch.nn import functional
+
+from rl_agent.config.trainer import Precision
+from rl_agent.trainer.layers import PackedAttention, RMSNorm
+
+if TYPE_CHECKING:
+    from rl_agent.config.trainer import MegatronConfig
+    from rl_agent.trainer.shape import ModelShape
+
+
+def build_model(shape: ModelShape, config: MegatronConfig, device: torch.device) -> Any:
+    """A GPTModel with undefined weights: load some, or initialise them."""
+    transformer = transformer_config(shape, config, device)
+    model = GPTModel(
+        transformer,
+        _layer_spec(transformer, device),
+        vocab_size=padded_vocab(shape, config),
+        max_sequence_length=shape.positions,
+        share_embeddings_and_output_weights=shape.tied,
+        position_embedding_type="rope",
+        rotary_base=shape.rope_theta,
+        rope_scaling=shape.rope_factor is not None,
+        rope_scaling_factor=shape.rope_factor or 1.0,
+        parallel_output=True,
+    )
+    return model.to(device)
+
+
+def padded_vocab(shape: ModelShape, config: MegatronConfig) -> int:
+    """Rows of the embedding: every tensor-parallel rank holds the same number."""
+    return math.ceil(shape.vocab / config.tensor_parallel) * config.tensor_parallel
+
+
+def transformer_config(shape: ModelShape, config: MegatronConfig, device: torch.device) -> TransformerConfig:
+    """Megatron's configuration; on a CPU without any fused kernel."""
+    dtype = torch.bfloat16 if config.precision is Precision.bfloat16 else torch.float32
+    fused = device.type == "cuda"
+    recompute: dict[str, Any] = (
+        {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
+        if config.recompute
+        else {}
+    )
+    return TransformerConfig(
+        num_layers=shape.layers,
+        hidden_size=shape.hidden,
+        ffn_hidden_size=shape.ffn,
+        num_attention_heads=shape.heads,
+        num_query_groups=shape.groups,
+        kv_channels=shape.head_dim,
+        normalization="RMSNorm",
+        layernorm_epsilon=shape.norm_eps,
+        qk_layernorm=shape.qk_norm,
+        add_qkv_bias=shape.qkv_bias,
+        add_bias_linear=False,
+        gated_linear_unit=True,
+        activation_func=functional.silu,
+        hidden_dropout=0.0,
+        attention_dropout=0.0,
+        tensor_model_parallel_size=config.tensor_parallel,
+        pipeline_model_parallel_size=config.pipeline_parallel,
+        context_parallel_size=config.context_parallel,
+        expert_model_parallel_size=config.expert_parallel,
+        sequence_parallel=config.sequence_parallel,
+        params_dtype=dtype,
+        pipeline_dtype=dtype,
+        bf16=config.precision is Precision.bfloat16,
+        perform_initialization=False,
+        use_cpu_initialization=not fused,
+        masked_softmax_fusion=False,
+        bias_activation_fusion=fused,
+        bias_dropout_fusion=False,
+        apply_rope_fusion=fused,
+        gradient_accumulation_fusion=False,
+        persist_layer_norm=False,
+        attention_softmax_in_fp32=True,
+        variable_seq_lengths=True,
+        calculate_per_token_loss=True,
+        moe_token_dispatcher_type="alltoall",  # noqa: S106  "token" as in text; checked even for dense models
+        **recompute,
+    )
+
+
+def _layer_spec(transformer: TransformerConfig, device: torch.device) -> Any:
+    """The one place where layers are chosen: Transformer Engine on a GPU, local layers with our own two elsewhere."""
+    if device.type == "cuda":
+        return get_gpt_layer_with_transformer_engine_spec(qk_layernorm=transformer.qk_layernorm)
+    layer = get_gpt_layer_local_spec(qk_layernorm=transformer.qk_layernorm, normalization="RMSNorm")
+    parts = layer.submodules
+    parts.input_layernorm = parts.pre_mlp_layernorm = RMSNorm
+    attention = parts.self_attention.submodules
+    attention.core_attention = PackedAttention
+    if transformer.qk_layernorm:
+        attention.q_layernorm = attention.k_layernorm = RMSNorm
+    return TransformerBlockSubmodules(layer_specs=[layer] * get_num_layers_to_build(transformer), layer_norm=RMSNorm)

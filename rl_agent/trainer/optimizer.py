@@ -1,0 +1,87 @@
+"""Megatron's gradient buffers and Adam, and the one decision that is ours: whether a gradient is worth a step."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from megatron.core.distributed import (
+    DistributedDataParallel,
+    DistributedDataParallelConfig,
+    finalize_model_grads,
+)
+from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer, get_standard_config_overrides
+from megatron.core.utils import get_model_config
+
+from rl_agent.config.trainer import Precision
+
+if TYPE_CHECKING:
+    from rl_agent.config.trainer import MegatronConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateResult:
+    """What became of one gradient."""
+
+    grad_norm: float
+    """Before clipping; infinite or NaN when the gradient was not finite."""
+    updated: bool
+
+
+def wrap_model(model: Any, config: MegatronConfig) -> Any:
+    """The model with gradient buffers that are summed (not averaged) over its copies: the weights do the rest."""
+    wrapped = DistributedDataParallel(
+        get_model_config(model),
+        DistributedDataParallelConfig(
+            grad_reduce_in_fp32=True,
+            use_distributed_optimizer=config.distributed_optimizer,
+        ),
+        model,
+    )
+    get_model_config(model).finalize_model_grads_func = _finalize
+    return wrapped
+
+
+def _finalize(models: list[Any], _num_tokens: Any, **groups: Any) -> None:
+    """Megatron's own, without its division by the number of tokens: our token weights are normalised already."""
+    finalize_model_grads(models, None, **groups)
+
+
+def build_optimizer(wrapped: Any, config: MegatronConfig) -> Any:
+    """Adam over the wrapped model; the learning rate is set before each step."""
+    bf16 = config.precision is Precision.bfloat16
+    options = OptimizerConfig(
+        optimizer="adam",
+        lr=1.0,
+        min_lr=0.0,
+        weight_decay=config.weight_decay,
+        adam_beta1=config.beta1,
+        adam_beta2=config.beta2,
+        adam_eps=config.eps,
+        clip_grad=config.grad_clip,
+        bf16=bf16,
+        params_dtype=torch.bfloat16 if bf16 else torch.float32,
+        use_distributed_optimizer=config.distributed_optimizer,
+    )
+    return get_megatron_optimizer(options, [wrapped], get_standard_config_overrides(options))
+
+
+def zero_gradients(wrapped: Any, optimizer: Any) -> None:
+    """Forget the last gradient."""
+    wrapped.zero_grad_buffer()
+    optimizer.zero_grad()
+
+
+def update(optimizer: Any, *, lr: float, weight_decay: float) -> UpdateResult:
+    """One optimizer step, unless the gradient is zero or not finite: then nothing is touched, momentum included."""
+    overflow = optimizer.prepare_grads()
+    norm = float(optimizer.get_grad_norm())
+    if overflow or not math.isfinite(norm) or norm == 0.0:
+        return UpdateResult(grad_norm=math.nan if overflow else norm, updated=False)
+    for group in optimizer.param_groups:
+        group["lr"] = lr * group["lr_mult"]
+        group["weight_decay"] = weight_decay * group["wd_mult"]
+    updated, _, _ = optimizer.step()
+    return UpdateResult(grad_norm=norm, updated=bool(updated))

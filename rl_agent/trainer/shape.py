@@ -1,0 +1,96 @@
+"""The shape of a model, read from the config.json of a Hugging Face folder."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from rl_agent.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+FAMILIES: Final = ("qwen3", "qwen2", "llama")
+LLAMA3_SCALING: Final = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
+"""Megatron has these of Llama 3.1's rope scaling built in; only the factor is free."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelShape:
+    """A dense decoder with rotary positions, grouped-query attention and a gated SiLU MLP."""
+
+    layers: int
+    hidden: int
+    ffn: int
+    heads: int
+    groups: int
+    """Key-value heads."""
+    head_dim: int
+    vocab: int
+    tied: bool
+    """The output layer is the embedding."""
+    qk_norm: bool
+    qkv_bias: bool
+    norm_eps: float
+    rope_theta: float
+    rope_factor: float | None
+    """Llama 3.1's scaling; None without."""
+    positions: int
+    init_std: float
+    """Standard deviation of randomly initialised matrices."""
+
+
+def read_shape(folder: Path) -> ModelShape:
+    """The shape that `folder/config.json` describes. Raises ConfigError naming what is not supported."""
+    path = folder / "config.json"
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}. A model folder needs a Hugging Face config.json") from error
+    family = raw.get("model_type")
+    if family not in FAMILIES:
+        raise ConfigError(
+            f"{path}: model_type `{family}` is not supported by the trainer; known: {', '.join(FAMILIES)}"
+        )
+    _refuse_unsupported(path, raw, family)
+    heads = raw["num_attention_heads"]
+    rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
+    return ModelShape(
+        layers=raw["num_hidden_layers"],
+        hidden=raw["hidden_size"],
+        ffn=raw["intermediate_size"],
+        heads=heads,
+        groups=raw.get("num_key_value_heads") or heads,
+        head_dim=raw.get("head_dim") or (128 if family == "qwen3" else raw["hidden_size"] // heads),
+        vocab=raw["vocab_size"],
+        tied=bool(raw.get("tie_word_embeddings", False)),
+        qk_norm=family == "qwen3",
+        qkv_bias=family == "qwen2",
+        norm_eps=raw.get("rms_norm_eps", 1e-6),
+        rope_theta=float(rope.get("rope_theta") or raw.get("rope_theta") or 10000.0),
+        rope_factor=_rope_factor(path, rope),
+        positions=raw.get("max_position_embeddings", 32768),
+        init_std=raw.get("initializer_range", 0.02),
+    )
+
+
+def _refuse_unsupported(path: Path, raw: Mapping[str, Any], family: str) -> None:
+    activation = raw.get("hidden_act", "silu")
+    if activation != "silu":
+        raise ConfigError(f"{path}: hidden_act `{activation}` is not supported by the trainer, only `silu`")
+    switches = ["use_sliding_window", "mlp_bias"] + ([] if family == "qwen2" else ["attention_bias"])
+    for name in switches:
+        if raw.get(name):
+            raise ConfigError(f"{path}: `{name}: true` is not supported by the trainer")
+
+
+def _rope_factor(path: Path, rope: Mapping[str, Any]) -> float | None:
+    kind = rope.get("rope_type") or rope.get("type") or "default"
+    if kind == "default":
+        return None
+    differing = [name for name, value in LLAMA3_SCALING.items() if rope.get(name) != value]
+    if kind != "llama3" or differing:
+        raise ConfigError(f"{path}: rope scaling {dict(rope)} is not supported by the trainer")
+    return float(rope["factor"])

@@ -1,0 +1,168 @@
+"""One pass over a batch through Megatron's schedule: forward, loss, backward, and the sums behind the metrics."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from megatron.core import parallel_state
+from megatron.core.pipeline_parallel import get_forward_backward_func
+
+from rl_agent.algo.base import LossInput
+from rl_agent.trainer.layout import max_over_copies, sum_over_copies
+from rl_agent.trainer.logprobs import logprobs_and_entropy
+from rl_agent.trainer.packing import micro_batch, plan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from rl_agent.algo.algorithm import Algorithm
+    from rl_agent.algo.batch import Float32, Int32, TrainBatch
+    from rl_agent.trainer.packing import MicroBatch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """What a pass needs of a rank."""
+
+    wrapped: Any
+    """The model with its gradient buffers."""
+    vocab_size: int
+    device: torch.device
+    micro_batch_tokens: int
+
+    def micro_batches(self, tokens: Int32, starts: Int32, lengths: Int32) -> list[MicroBatch]:
+        """This copy's share of the segments."""
+        copies = parallel_state.get_data_parallel_world_size()
+        bins = plan(lengths, budget=self.micro_batch_tokens, copies=copies)
+        own = bins[parallel_state.get_data_parallel_rank() :: copies]
+        return [micro_batch(tokens, starts, lengths, segments, self.device) for segments in own]
+
+    def run(
+        self,
+        micro_batches: list[MicroBatch],
+        visit: Callable[[MicroBatch, torch.Tensor, torch.Tensor], torch.Tensor],
+        *,
+        forward_only: bool,
+    ) -> None:
+        """Push micro-batches through the model; `visit(micro, logprobs, entropy)` sees each and returns its loss."""
+
+        def forward(data: Iterator[MicroBatch], model: Any) -> tuple[torch.Tensor, Callable[..., Any]]:
+            micro = next(data)
+            logits = model(micro.inputs, micro.positions, None, packed_seq_params=micro.sequences)
+
+            def loss(output: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, dict[str, Any]]:
+                logprobs, entropy = logprobs_and_entropy(
+                    output[0],
+                    micro.labels,
+                    vocab_size=self.vocab_size,
+                    group=parallel_state.get_tensor_model_parallel_group(),
+                )
+                # the token weights are normalised over the whole batch, so Megatron has nothing to divide by
+                return visit(micro, logprobs, entropy), torch.tensor(1, dtype=torch.int), {}
+
+            return logits, loss
+
+        get_forward_backward_func()(
+            forward_step_func=forward,
+            data_iterator=iter(micro_batches),
+            model=[self.wrapped],
+            num_microbatches=len(micro_batches),
+            seq_length=max(micro.inputs.shape[1] for micro in micro_batches),
+            micro_batch_size=1,
+            forward_only=forward_only,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Targets:
+    """The [T] arrays of one pass, on the device."""
+
+    rollout_logprobs: torch.Tensor
+    advantages: torch.Tensor
+    weights: torch.Tensor
+    loss_mask: torch.Tensor
+    on_policy: torch.Tensor
+    """Trained tokens that were sampled with exactly the trainer's current weights."""
+
+
+def targets(batch: TrainBatch, advantages: Float32, weights: Float32, *, version: int, device: torch.device) -> Targets:
+    """Put a batch's arrays on the device."""
+    mask = torch.from_numpy(batch.loss_mask)
+    versions = torch.from_numpy(batch.weight_versions)
+    return Targets(
+        rollout_logprobs=torch.from_numpy(batch.rollout_logprobs).to(device),
+        advantages=torch.from_numpy(advantages).to(device),
+        weights=torch.from_numpy(weights).to(device),
+        loss_mask=mask.to(device),
+        on_policy=(mask & (versions == version)).to(device),
+    )
+
+
+def train_pass(network: Network, batch: TrainBatch, target: Targets, algorithm: Algorithm) -> Mapping[str, float]:
+    """Accumulate the gradient of the whole batch. Returns its metrics, the same on every rank.
+
+    The loss is `sum(weight * token_loss)` over all ranks; every metric is a mean over trained tokens of all ranks.
+    """
+    sums: dict[str, torch.Tensor] = defaultdict(lambda: torch.zeros((), dtype=torch.float64, device=network.device))
+    largest = torch.zeros((), dtype=torch.float64, device=network.device)
+
+    def visit(micro: MicroBatch, logprobs: torch.Tensor, entropy: torch.Tensor) -> torch.Tensor:
+        at = micro.index
+        mask = target.loss_mask[at]
+        terms = algorithm.token_loss(
+            LossInput(
+                logprobs=logprobs,
+                old_logprobs=target.rollout_logprobs[at],
+                advantages=target.advantages[at],
+                loss_mask=mask,
+                segment=micro.segment,
+            )
+        )
+        loss = (target.weights[at] * terms.loss).sum()
+        with torch.no_grad():
+            sums["loss"] += loss.detach()
+            sums["tokens"] += mask.sum()
+            for name, values in {"entropy": entropy, **terms.metrics}.items():
+                sums[name] += (values * mask).double().sum()
+            on_policy = target.on_policy[at]
+            difference = (logprobs - target.rollout_logprobs[at]).abs() * on_policy
+            sums["on_policy"] += on_policy.sum()
+            sums["logprob_diff_mean"] += difference.double().sum()
+            largest.copy_(torch.maximum(largest, difference.max().double()))
+        return loss
+
+    micro_batches = network.micro_batches(batch.tokens, batch.segment_starts(), batch.segment_lengths)
+    network.run(micro_batches, visit, forward_only=False)
+    names = list(sums)
+    total = dict(zip(names, sum_over_copies(torch.stack([sums[n] for n in names])).tolist(), strict=True))
+    return _means(total, float(max_over_copies(largest[None])[0]))
+
+
+def _means(total: dict[str, float], largest: float) -> dict[str, float]:
+    """Sums to means. A mean over no token is left out: missing is not zero."""
+    tokens, on_policy = total.pop("tokens"), total.pop("on_policy")
+    metrics = {"loss": total.pop("loss")}
+    difference = total.pop("logprob_diff_mean")
+    if tokens:
+        metrics |= {name: value / tokens for name, value in total.items()}
+    if on_policy:
+        metrics |= {"logprob_diff_mean": difference / on_policy, "logprob_diff_max": largest}
+    return metrics
+
+
+def score_pass(network: Network, tokens: Int32, starts: Int32, lengths: Int32) -> Float32:
+    """[T] float32: the log-probability of each token given those before it in its segment; 0 for first tokens."""
+    scores = torch.zeros(len(tokens), dtype=torch.float32, device=network.device)
+
+    def visit(micro: MicroBatch, logprobs: torch.Tensor, _entropy: torch.Tensor) -> torch.Tensor:
+        real = micro.index > 0  # the stand-in of an empty micro-batch points at token 0, which nothing predicts
+        scores[micro.index[real]] = logprobs[real]
+        return logprobs.sum()
+
+    with torch.no_grad():
+        network.run(network.micro_batches(tokens, starts, lengths), visit, forward_only=True)
+    result: Float32 = sum_over_copies(scores).cpu().numpy()
+    return result

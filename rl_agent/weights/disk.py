@@ -1,0 +1,68 @@
+"""The `disk` backend, trainer's half: each version of the weights is a folder of safetensors files that the engine reads."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rl_agent.errors import ConfigError, WeightPushError
+from rl_agent.weights.base import WeightUpdate
+from rl_agent.weights.safetensors_folder import write_tensors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import torch
+
+
+class DiskSender:
+    """See `DiskConfig`. `open` first; then `send` as often as there are weights."""
+
+    backend = "disk"
+
+    def __init__(self, *, folder: str | None, keep: int) -> None:
+        if folder is not None and not Path(folder).is_absolute():
+            raise ConfigError(
+                f"weights.folder `{folder}` must be absolute: trainer and engine run in other directories"
+            )
+        if keep < 1:
+            raise ConfigError(f"weights.keep is {keep}; the engine needs at least 1 version to read")
+        self._configured = Path(folder) if folder else None
+        self._keep = keep
+        self._folder: Path | None = None
+
+    def open(self, run_folder: Path) -> None:
+        """Say where the run lives: the versions stand in its `weights/`, or under the configured folder by its name.
+
+        What an earlier attempt of the same run left there is deleted; its numbers may be used again.
+        """
+        self._folder = self._configured / run_folder.name if self._configured else run_folder.resolve() / "weights"
+        self.close()
+        self._folder.mkdir(parents=True)
+
+    def close(self) -> None:
+        """Delete all versions."""
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def send(self, tensors: Iterable[tuple[str, torch.Tensor]], version: int) -> WeightUpdate:
+        """Write the tensors where the engine can read them. Raises WeightPushError."""
+        if self._folder is None:
+            raise WeightPushError("DiskSender.open was not called, so there is no folder for the weights")
+        final = self._folder / f"v{version:08d}"
+        partial = self._folder / f".{final.name}"
+        try:
+            shutil.rmtree(partial, ignore_errors=True)
+            count = write_tensors(partial, tensors)
+            shutil.rmtree(final, ignore_errors=True)
+            partial.rename(final)
+            self._forget_old()
+        except OSError as error:
+            raise WeightPushError(f"weights number {version} cannot be written to {final}: {error}") from error
+        return WeightUpdate(version=version, update_info={"path": str(final), "tensors": count})
+
+    def _forget_old(self) -> None:
+        versions = sorted(path for path in (self._folder or Path()).glob("v*") if path.is_dir())
+        for path in versions[: -self._keep]:
+            shutil.rmtree(path)
