@@ -1,0 +1,99 @@
+"""Reading hostile JSON: a value of the wrong type is refused with its place, never an internal error."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from rl_agent.adapters.base import Fault, RefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_TEXT_TYPES = frozenset({"text", "input_text", "output_text", "reasoning_text", "summary_text"})
+
+
+def refuse(place: str, wanted: str) -> RefusedError:
+    """The error for a wrong value."""
+    return RefusedError(Fault.MALFORMED, f"{place}: {wanted}")
+
+
+def text_of(value: Any, place: str) -> str:
+    """A string."""
+    if not isinstance(value, str):
+        raise refuse(place, "Input should be a valid string")
+    return value
+
+
+def list_of(value: Any, place: str) -> list[Any]:
+    """A list; an absent one is empty."""
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise refuse(place, "Input should be a valid list")
+    return value
+
+
+def object_of(value: Any, place: str) -> dict[str, Any]:
+    """An object."""
+    if not isinstance(value, dict):
+        raise refuse(place, "Input should be a valid object")
+    return value
+
+
+def optional_text(value: Any, place: str) -> str:
+    """A string; an absent one is empty."""
+    return "" if value is None else text_of(value, place)
+
+
+def limit_of(value: Any, place: str) -> int | None:
+    """A positive token limit, or none."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise refuse(place, "Input should be a positive integer")
+    return value
+
+
+def blocks_text(content: Any, place: str) -> str:
+    """The text of a content that is a string or a list of blocks; what is no text is named in brackets."""
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    return "\n".join(block_text(block, f"{place}.{i}") for i, block in enumerate(list_of(content, place)))
+
+
+def block_text(value: Any, place: str) -> str:
+    """The text of one content block."""
+    block = object_of(value, place)
+    kind = text_of(block.get("type"), f"{place}.type")
+    if kind in _TEXT_TYPES:
+        return text_of(block.get("text"), f"{place}.text")
+    if kind == "tool_reference":
+        return f"[tool {optional_text(block.get('tool_name'), place)}]"
+    return f"[{kind} omitted]"
+
+
+def compile_drops(patterns: Sequence[str]) -> tuple[re.Pattern[str], ...]:
+    """The configured `drop_system` patterns. Raises ValueError naming a bad one."""
+    try:
+        return tuple(re.compile(p, re.DOTALL) for p in patterns)
+    except re.error as error:
+        raise ValueError(
+            f"adapter.drop_system holds {error.pattern!r}, which is no regular expression: {error}"
+        ) from error
+
+
+def without_dropped(block: str, drops: Sequence[re.Pattern[str]]) -> str:
+    """A system text without what the policy is not shown: the whole of it, or single lines that match a pattern in full."""
+    if any(d.fullmatch(block.strip()) for d in drops):
+        return ""
+    if not drops:
+        return block
+    return "\n".join(line for line in block.split("\n") if not any(d.fullmatch(line.strip()) for d in drops)).strip()
+
+
+def header(headers: Mapping[str, str], name: str) -> str:
+    """A header's value, or empty."""
+    return headers.get(name, "")

@@ -1,0 +1,71 @@
+"""Builds the adapter's server from its configuration."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+from rl_agent.adapters.server import AdapterServer
+from rl_agent.adapters.session import AdapterLimits
+from rl_agent.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rl_agent.adapters.base import Dialect
+    from rl_agent.config.adapter import AdapterConfig
+    from rl_agent.engine.base import Engine
+    from rl_agent.tokens.renderer import Renderer
+    from rl_agent.tokens.turn import Sampling
+
+_METHODS = ("action", "parse", "call_id", "body", "events", "keepalive", "error", "error_event", "token_count")
+
+
+def build_adapter(
+    config: AdapterConfig,
+    *,
+    harness_dialect: str,
+    engine: Engine,
+    renderer: Renderer,
+    sampling: Sampling,
+    max_context_tokens: int,
+    max_turns: int | None,
+) -> AdapterServer:
+    """The server, not yet started. `renderer` must be built with `keep_reasoning` as `history_reasoning` says.
+
+    Raises ConfigError.
+    """
+    path = harness_dialect if config.dialect == "auto" else config.dialect
+    return AdapterServer(
+        dialects=(build_dialect(path, config.drop_system),),
+        engine=engine,
+        renderer=renderer,
+        sampling=sampling,
+        limits=AdapterLimits(
+            max_turns=max_turns,
+            max_context_tokens=max_context_tokens,
+            max_body_bytes=config.max_body_mb * 1024 * 1024,
+            drain_s=config.drain_s,
+        ),
+        bind_host=config.bind_host,
+        port=config.port,
+        keepalive_s=config.keepalive_s,
+    )
+
+
+def build_dialect(path: str, drop_system: Sequence[str]) -> Dialect:
+    """The dialect of a dotted path. Raises ConfigError."""
+    module_name, _, class_name = path.rpartition(".")
+    remedy = "Remedy: adapter.dialect takes the dotted path of a Dialect class, or `auto`."
+    try:
+        kind = getattr(importlib.import_module(module_name), class_name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"no dialect {path!r}: {error}. {remedy}") from error
+    missing = [name for name in _METHODS if not callable(getattr(kind, name, None))]
+    if missing:
+        raise ConfigError(f"{path} is no Dialect: it lacks {', '.join(missing)}. {remedy}")
+    try:
+        dialect: Dialect = kind(drop_system=tuple(drop_system))
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    return dialect

@@ -1,0 +1,274 @@
+"""The adapter's HTTP server: it authenticates a session, lets a dialect read the request, and answers it whole.
+
+Nothing is streamed as it is sampled: clients execute the finished blocks of a broken stream. A generation is made, recorded,
+then sent with all its events at once. Until then a streaming client gets keep-alives; before the first one nothing is sent,
+so that an error still has its HTTP status.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import hmac
+import logging
+import secrets
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Self
+
+import orjson
+from aiohttp import web
+
+from rl_agent.adapters import sse
+from rl_agent.adapters.base import Action, Fault, Refusal, RefusedError
+from rl_agent.adapters.session import AdapterLimits, Session
+from rl_agent.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rl_agent.adapters.base import Dialect, HttpReply, ParsedRequest, Reply
+    from rl_agent.adapters.session import SessionRecord
+    from rl_agent.engine.base import Engine
+    from rl_agent.tokens.renderer import Renderer
+    from rl_agent.tokens.turn import Sampling
+
+_LOG = logging.getLogger(__name__)
+_IDLE_S = 3600.0
+"""How long an idle connection stays open: closing it earlier races with the client's next request."""
+_BACKLOG = 1024
+
+
+class AdapterServer:
+    """Serves the sessions of many agent runs on one port. An async context manager; `start` and `close` do the same."""
+
+    def __init__(
+        self,
+        *,
+        dialects: Sequence[Dialect],
+        engine: Engine,
+        renderer: Renderer,
+        sampling: Sampling,
+        limits: AdapterLimits | None = None,
+        bind_host: str = "127.0.0.1",
+        port: int = 0,
+        keepalive_s: float = 10.0,
+    ) -> None:
+        if not dialects:
+            raise ConfigError("an adapter needs a dialect. Remedy: set adapter.dialect, or leave it `auto`.")
+        self._dialects = tuple(dialects)
+        self._engine = engine
+        self._renderer = renderer
+        self._sampling = sampling
+        self._limits = limits or AdapterLimits()
+        self._bind_host = bind_host
+        self._asked_port = port
+        self._keepalive_s = keepalive_s
+        self._sessions: dict[str, Session] = {}
+        self._stack = AsyncExitStack()
+        self._tasks: asyncio.TaskGroup | None = None
+        self._port: int | None = None
+
+    @property
+    def port(self) -> int:
+        """The port in use, once started."""
+        if self._port is None:
+            raise ConfigError("the adapter is not started, so it has no port yet")
+        return self._port
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Listen. Raises ConfigError if the port is busy. `close` must be called in the same task."""
+        app = web.Application(client_max_size=self._limits.max_body_bytes)
+        app.router.add_route("*", "/{path:.*}", self._handle)
+        runner = web.AppRunner(
+            app, handler_cancellation=True, access_log=None, keepalive_timeout=_IDLE_S, shutdown_timeout=1.0
+        )
+        async with AsyncExitStack() as stack:
+            self._tasks = await stack.enter_async_context(asyncio.TaskGroup())
+            await runner.setup()
+            stack.push_async_callback(runner.cleanup)
+            site = web.TCPSite(runner, self._bind_host, self._asked_port, backlog=_BACKLOG)
+            try:
+                await site.start()
+            except OSError as error:
+                raise self._bind_error(error) from error
+            self._port = int(runner.addresses[0][1])
+            self._stack = stack.pop_all()
+
+    async def close(self) -> None:
+        """Close all sessions and stop listening."""
+        try:
+            for session_id in list(self._sessions):
+                await self.close_session(session_id)
+        finally:
+            self._port = None
+            await self._stack.aclose()
+
+    def open_session(self, rollout_id: str) -> Session:
+        """A new session with an id and a token that nobody can guess; `rollout_id` is for logs and the record."""
+        if self._tasks is None:
+            raise ConfigError("the adapter is not started. Remedy: enter its context first.")
+        session = Session(
+            session_id=secrets.token_urlsafe(18),
+            token=secrets.token_urlsafe(32),
+            rollout_id=rollout_id,
+            engine=self._engine,
+            renderer=self._renderer,
+            sampling=self._sampling,
+            limits=self._limits,
+            tasks=self._tasks,
+        )
+        self._sessions[session.id] = session
+        return session
+
+    async def close_session(self, session_id: str) -> SessionRecord:
+        """End a session and take its record; from now on its requests are strangers'. Raises LawError."""
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise KeyError(f"no open session {session_id}")
+        try:
+            return await session.close()
+        finally:
+            self._sessions.pop(session_id, None)
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        session_id, path = _split(request.path)
+        dialect = next((d for d in self._dialects if d.action(path)), self._dialects[0])
+        session = self._sessions.get(session_id)
+        if session is None or session.closing:
+            return _http(dialect.error(Refusal(fault=Fault.UNAUTHORIZED, message="unknown or closed session")))
+        if request.method in {"GET", "HEAD"} and not path.endswith("/models"):
+            return _json(b"{}")  # clients probe their base URL, some without a key; it tells them nothing
+        if not _has_token(request, session.token):
+            return _http(dialect.error(Refusal(fault=Fault.UNAUTHORIZED, message="wrong token")))
+        if request.method == "GET":
+            return _json(_MODELS)
+        action = dialect.action(path) if request.method == "POST" else None
+        if action is None:
+            return _http(dialect.error(Refusal(fault=Fault.NOT_FOUND, message=f"no route {request.method} {path}")))
+        try:
+            parsed = await self._read(request, dialect)
+        except RefusedError as error:
+            session.stats.malformed_requests += 1
+            _LOG.warning("session of %s: refused a request: %s", session.rollout_id, error)
+            return _http(dialect.error(error.refusal))
+        if action is Action.COUNT_TOKENS:
+            return _json(dialect.token_count(await session.count_tokens(parsed)))
+        return await self._generate(request, session, dialect, parsed)
+
+    async def _read(self, request: web.Request, dialect: Dialect) -> ParsedRequest:
+        try:
+            body = orjson.loads(await request.read())
+        except web.HTTPRequestEntityTooLarge as error:
+            limit = self._limits.max_body_bytes
+            raise RefusedError(Fault.TOO_LARGE, f"the body is over the limit of {limit} bytes") from error
+        except orjson.JSONDecodeError as error:
+            raise RefusedError(Fault.MALFORMED, f"the body is not JSON: {error}") from error
+        if not isinstance(body, dict):
+            raise RefusedError(Fault.MALFORMED, "the body is not a JSON object")
+        return dialect.parse(body, {name.lower(): value for name, value in request.headers.items()})
+
+    async def _generate(
+        self, request: web.Request, session: Session, dialect: Dialect, parsed: ParsedRequest
+    ) -> web.StreamResponse:
+        async with session.ask(parsed, dialect) as outcome:
+            if not parsed.stream:
+                answer = await asyncio.shield(
+                    outcome
+                )  # a client that goes away must not take the others' answer with it
+                response: web.StreamResponse = (
+                    _http(dialect.error(answer)) if isinstance(answer, Refusal) else _json(dialect.body(parsed, answer))
+                )
+                await _send(request, response)
+            else:
+                response, answer = await self._stream(request, dialect, parsed, outcome)
+            if not isinstance(answer, Refusal):
+                session.delivered(answer)
+            return response
+
+    async def _stream(
+        self, request: web.Request, dialect: Dialect, parsed: ParsedRequest, outcome: asyncio.Future[Reply | Refusal]
+    ) -> tuple[web.StreamResponse, Reply | Refusal]:
+        """Send keep-alives until the outcome is there, then all of it."""
+        response: web.StreamResponse | None = None
+        sent = 0
+        while not outcome.done():
+            await asyncio.wait([outcome], timeout=self._keepalive_s)
+            if outcome.done():
+                break
+            if response is None:
+                response = web.StreamResponse(headers=sse.HEADERS)
+                await response.prepare(request)
+            await response.write(dialect.keepalive(parsed, sent=sent))
+            sent += 1
+        answer = outcome.result()
+        if response is not None:
+            await response.write(
+                dialect.error_event(answer, sent=sent)
+                if isinstance(answer, Refusal)
+                else dialect.events(parsed, answer, sent=sent)
+            )
+            await response.write_eof()
+            return response, answer
+        whole = (
+            _http(dialect.error(answer))
+            if isinstance(answer, Refusal)
+            else web.Response(body=dialect.events(parsed, answer, sent=0), headers=sse.HEADERS)
+        )
+        await _send(request, whole)
+        return whole, answer
+
+    def _bind_error(self, error: OSError) -> ConfigError:
+        where = f"{self._bind_host}:{self._asked_port}"
+        if error.errno == errno.EADDRINUSE:
+            return ConfigError(f"the adapter's port {where} is busy. Remedy: adapter.port=0 takes a free one.")
+        return ConfigError(
+            f"the adapter cannot listen on {where}: {error}. Remedy: check adapter.bind_host and adapter.port."
+        )
+
+
+_MODELS = orjson.dumps(
+    {
+        "object": "list",
+        "data": [
+            {"id": "policy-model", "object": "model", "type": "model", "display_name": "policy-model", "created": 0}
+        ],
+        "has_more": False,
+    }
+)
+
+
+def _split(path: str) -> tuple[str, str]:
+    """(session id, path below the session's base); an empty id for any other path."""
+    parts = path.split("/", 3)
+    if len(parts) < 3 or parts[1] != "s":
+        return "", path
+    return parts[2], "/" + parts[3] if len(parts) == 4 else "/"
+
+
+def _has_token(request: web.Request, token: str) -> bool:
+    """In constant time."""
+    given = request.headers.get("x-api-key") or request.headers.get("Authorization", "").removeprefix("Bearer ")
+    return hmac.compare_digest(given.encode("utf-8", "surrogateescape"), token.encode())
+
+
+def _json(body: bytes) -> web.Response:
+    return web.Response(body=body, content_type="application/json")
+
+
+def _http(reply: HttpReply) -> web.Response:
+    return web.Response(
+        status=reply.status, body=reply.body, content_type="application/json", headers=dict(reply.headers)
+    )
+
+
+async def _send(request: web.Request, response: web.StreamResponse) -> None:
+    """Send it now, so that what comes after knows it was sent."""
+    await response.prepare(request)
+    await response.write_eof()

@@ -1,0 +1,360 @@
+"""One agent run's session: its graph of turns, its generations in flight, its stored replies.
+
+- Prompts are built one at a time, in the order of arrival; generations of different requests run side by side (sub-agents).
+- A request that was answered before, or is being answered, is not sampled again (law 7): `fingerprint` of its conversation.
+- A generation ends with its last waiting client; what it sampled is accounted for.
+- Whatever the policy says, the client gets something it can go on with or end on: see `_visible`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from rl_agent.adapters.base import Fault, Refusal, Reply
+from rl_agent.adapters.generate import Parts, generate_whole
+from rl_agent.errors import LawError
+from rl_agent.tokens.graph import SessionGraph
+from rl_agent.tokens.ledger import ExclusionReason
+from rl_agent.tokens.messages import ParsedReply
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from rl_agent.adapters.base import Dialect, ParsedRequest
+    from rl_agent.engine.base import Engine
+    from rl_agent.tokens.graph import Located, Prompt
+    from rl_agent.tokens.renderer import Renderer
+    from rl_agent.tokens.segment import Segment
+    from rl_agent.tokens.turn import Generation, Sampling
+
+_THREAD_CHARACTERS: Final = 32_768
+"""From this much new text on, rendering moves to a thread: it would hold up other sessions for more than some 5 ms."""
+_TURN_LIMIT_TEXT: Final = "(turn limit reached)"
+_NO_REPLY_TEXT: Final = "(no reply)"
+"""Stands for an empty reply, which clients would ask for again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterLimits:
+    """Bounds on a session and on one request."""
+
+    max_turns: int | None = None
+    """Generations of one session; the next request ends the run cleanly. None: no bound."""
+    max_context_tokens: int = 96_000
+    """Prompt and reply together."""
+    max_body_bytes: int = 64 * 1024 * 1024
+    drain_s: float = 5.0
+    """How long closing a session waits for requests in flight before it cancels them."""
+
+
+@dataclass(slots=True, kw_only=True)
+class SessionStats:
+    """What happened in a session, counted."""
+
+    requests: int = 0
+    """Generations asked for, retries included."""
+    replayed: int = 0
+    """Answered with a stored reply."""
+    joined: int = 0
+    """Joined a generation in flight."""
+    cancelled: int = 0
+    """Generations that ended because their clients went away or the session was closed."""
+    ill_formed: int = 0
+    """Replies with a tool call that could not be read."""
+    empty: int = 0
+    truncated: int = 0
+    """Replies cut by the token limit."""
+    tool_calls: int = 0
+    malformed_requests: int = 0
+    context_full: int = 0
+    turn_limit: int = 0
+    """Requests after the last allowed turn."""
+    generation_seconds: float = 0.0
+    prompt_tokens: int = 0
+    """Sum over turns, as the engine sees them."""
+    cached_tokens: int = 0
+    """Of these, not computed again, as far as the engine says."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRecord:
+    """What a closed session leaves."""
+
+    session_id: str
+    rollout_id: str
+    segments: tuple[Segment, ...]
+    turns: tuple[str, ...]
+    """The text of each turn as sampled, special tokens included."""
+    sampled_tokens: int
+    trained_tokens: int
+    excluded: Mapping[str, int]
+    """ExclusionReason -> sampled tokens that do not train."""
+    forks: Mapping[str, int]
+    """ForkReason -> count."""
+    stats: SessionStats
+    failure: Exception | None
+    """What broke the session (EngineError, LawError, ConfigError, or a bug); the rollout must not be graded as if all was well."""
+
+    @property
+    def trainable_share(self) -> float:
+        """Trained over sampled; 1 when nothing was sampled."""
+        return self.trained_tokens / self.sampled_tokens if self.sampled_tokens else 1.0
+
+
+@dataclass(slots=True, eq=False)
+class _Flight:
+    """A generation in flight and who waits for it."""
+
+    outcome: asyncio.Future[Reply | Refusal]
+    task: asyncio.Task[None] | None = None
+    waiters: int = 0
+    parts: Parts = field(default_factory=Parts)
+
+
+class Session:
+    """See the file's docstring. Made by `AdapterServer.open_session`."""
+
+    def __init__(
+        self,
+        *,
+        session_id: str,
+        token: str,
+        rollout_id: str,
+        engine: Engine,
+        renderer: Renderer,
+        sampling: Sampling,
+        limits: AdapterLimits,
+        tasks: asyncio.TaskGroup,
+    ) -> None:
+        self.id = session_id
+        self.token = token
+        self.rollout_id = rollout_id
+        self.stats = SessionStats()
+        self.failure: Exception | None = None
+        self.closing = False
+        self._engine = engine
+        self._renderer = renderer
+        self._sampling = replace(
+            sampling, stop_token_ids=tuple(dict.fromkeys((*sampling.stop_token_ids, *renderer.stop_token_ids)))
+        )
+        self._limits = limits
+        self._tasks = tasks
+        self._graph = SessionGraph(renderer)
+        self._building = asyncio.Lock()
+        self._replies: dict[bytes, Reply] = {}
+        self._flights: dict[bytes, _Flight] = {}
+        self._running: set[asyncio.Task[None]] = set()
+        self._launched = 0
+        self._opened = time.monotonic()
+        self._requests = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @property
+    def base_path(self) -> str:
+        """The path that the agent program gets as the end of its base URL."""
+        return f"/s/{self.id}"
+
+    @asynccontextmanager
+    async def ask(self, request: ParsedRequest, dialect: Dialect) -> AsyncIterator[asyncio.Future[Reply | Refusal]]:
+        """The outcome of a request, as a future. Leaving the context before it is there gives the request up."""
+        self.stats.requests += 1
+        self._requests += 1
+        self._idle.clear()
+        try:
+            async with self._building:
+                flight, fingerprint = await self._flight(request, dialect)
+            flight.waiters += 1
+            try:
+                yield flight.outcome
+            finally:
+                flight.waiters -= 1
+                if not flight.waiters and not flight.outcome.done():
+                    self._abandon(flight, fingerprint)
+        finally:
+            self._requests -= 1
+            if not self._requests:
+                self._idle.set()
+
+    async def count_tokens(self, request: ParsedRequest) -> int:
+        """The length of the prompt that the request would get."""
+        async with self._building:
+            return len((await self._prompt(self._graph.locate(request.key, request.conversation))).tokens)
+
+    def delivered(self, reply: Reply) -> None:
+        """The client has the whole reply."""
+        if reply.turn_id in self._graph.kinds():
+            self._graph.delivered(reply.turn_id)
+
+    async def close(self) -> SessionRecord:
+        """End the session: wait for requests in flight, cancel what stays, take the record. Raises LawError."""
+        self.closing = True
+        try:
+            async with asyncio.timeout(self._limits.drain_s):
+                await self._idle.wait()
+        except TimeoutError:
+            for fingerprint, flight in list(self._flights.items()):
+                self._abandon(flight, fingerprint)
+        if self._running:  # cancelled ones still have to account for what they sampled
+            await asyncio.wait(self._running, timeout=self._limits.drain_s)
+        return self._record()
+
+    def _record(self) -> SessionRecord:
+        segments, ledger = self._graph.export()
+        return SessionRecord(
+            session_id=self.id,
+            rollout_id=self.rollout_id,
+            segments=tuple(segments),
+            turns=tuple(self._renderer.text(t.generation.tokens) for t in self._graph.turns),
+            sampled_tokens=ledger.sampled,
+            trained_tokens=ledger.trained,
+            excluded={reason.value: count for reason, count in ledger.excluded.items()},
+            forks={reason.value: count for reason, count in self._graph.forks.items()},
+            stats=self.stats,
+            failure=self.failure,
+        )
+
+    async def _flight(self, request: ParsedRequest, dialect: Dialect) -> tuple[_Flight, bytes]:
+        """The generation that answers the request: a stored one, one in flight, or a new one."""
+        located = self._graph.locate(request.key, request.conversation)
+        fingerprint = located.fingerprint
+        if (stored := self._replies.get(fingerprint)) is not None:
+            self.stats.replayed += 1
+            return _settled(stored), fingerprint
+        if (flying := self._flights.get(fingerprint)) is not None:
+            self.stats.joined += 1
+            return flying, fingerprint
+        if self.failure is not None or self.closing:
+            return _settled(self._over()), fingerprint
+        if self._limits.max_turns is not None and self._launched >= self._limits.max_turns:
+            self.stats.turn_limit += 1
+            return _settled(Reply(turn_id=f"limit{self.stats.turn_limit}", text=_TURN_LIMIT_TEXT)), fingerprint
+        try:
+            prompt = await self._prompt(located)
+        except Exception as error:  # noqa: BLE001 (a conversation that cannot be rendered ends this run, not the others)
+            self.failure = error
+            return _settled(self._over()), fingerprint
+        room = self._limits.max_context_tokens - len(prompt.tokens)
+        if room < 1:
+            self.stats.context_full += 1
+            return _settled(self._full(len(prompt.tokens))), fingerprint
+        return self._launch(prompt, request, dialect, room), fingerprint
+
+    def _launch(self, prompt: Prompt, request: ParsedRequest, dialect: Dialect, room: int) -> _Flight:
+        limit = min(self._sampling.max_tokens, room, request.max_tokens or room)
+        flight = _Flight(asyncio.get_running_loop().create_future())
+        self._flights[prompt.located.fingerprint] = flight
+        self._launched += 1
+        sampling = replace(self._sampling, max_tokens=limit)
+        flight.task = self._tasks.create_task(self._fly(flight, prompt, sampling, dialect))
+        self._running.add(flight.task)
+        flight.task.add_done_callback(self._running.discard)
+        return flight
+
+    async def _fly(self, flight: _Flight, prompt: Prompt, sampling: Sampling, dialect: Dialect) -> None:
+        started = time.monotonic()
+        outcome: Reply | Refusal
+        try:
+            generation = await generate_whole(
+                self._engine,
+                prompt.tokens,
+                sampling,
+                request_id=f"{self.id}-{prompt.turn_id}",
+                parts=flight.parts,
+            )
+            outcome = self._commit(prompt, generation, dialect, started)
+        except asyncio.CancelledError:
+            self.stats.cancelled += 1
+            self._launched -= 1
+            self._graph.lose(prompt, flight.parts.sampled, ExclusionReason.CANCELLED)
+            raise
+        except Exception as error:  # noqa: BLE001 (kept in the record, which the caller must look at; other runs go on)
+            self.failure = error
+            self._graph.lose(prompt, flight.parts.sampled, ExclusionReason.UNUSABLE)
+            outcome = self._over()
+        finally:
+            self.stats.generation_seconds += time.monotonic() - started
+            if self._flights.get(prompt.located.fingerprint) is flight:
+                del self._flights[prompt.located.fingerprint]
+        if not flight.outcome.done():
+            flight.outcome.set_result(outcome)
+
+    def _commit(self, prompt: Prompt, generation: Generation, dialect: Dialect, started: float) -> Reply:
+        if not len(generation.tokens):
+            raise LawError(f"turn {prompt.turn_id}: the engine sampled no token")
+        parsed = self._renderer.parse(generation.tokens, generation.finish_reason, prompt_tokens=prompt.new_tokens)
+        self._count(parsed, prompt, generation)
+        shown = self._visible(parsed, generation)
+        calls = tuple(replace(c, id=dialect.call_id(prompt.turn_id, i)) for i, c in enumerate(shown.tool_calls))
+        self._graph.commit(prompt, generation, replace(shown, tool_calls=calls), started_s=started - self._opened)
+        reply = Reply(
+            turn_id=prompt.turn_id,
+            text=shown.content,
+            reasoning=shown.reasoning,
+            calls=calls,
+            input_tokens=len(prompt.tokens),
+            output_tokens=len(generation.tokens),
+        )
+        self._replies[prompt.located.fingerprint] = reply
+        return reply
+
+    def _visible(self, parsed: ParsedReply, generation: Generation) -> ParsedReply:
+        """What the client gets: a reply that is cut, unreadable or empty becomes its raw text, which ends the run cleanly."""
+        usable = parsed.content or parsed.tool_calls
+        if usable and not parsed.truncated and (not parsed.ill_formed or parsed.tool_calls):
+            return parsed
+        tokens = generation.tokens
+        if int(tokens[-1]) in self._sampling.stop_token_ids:
+            tokens = tokens[:-1]
+        text = self._renderer.text(tokens).strip()
+        return ParsedReply(content=text or _NO_REPLY_TEXT, ill_formed=parsed.ill_formed, truncated=parsed.truncated)
+
+    def _count(self, parsed: ParsedReply, prompt: Prompt, generation: Generation) -> None:
+        stats = self.stats
+        stats.ill_formed += parsed.ill_formed
+        stats.truncated += parsed.truncated
+        stats.empty += not (parsed.content or parsed.reasoning or parsed.tool_calls)
+        stats.tool_calls += len(parsed.tool_calls)
+        stats.prompt_tokens += len(prompt.tokens)
+        stats.cached_tokens += generation.cached_tokens or 0
+
+    async def _prompt(self, located: Located) -> Prompt:
+        text = (
+            sum(len(m.content) for m in located.conversation.messages)
+            if located.parent_id is None
+            else located.characters
+        )
+        if text < _THREAD_CHARACTERS:
+            return self._graph.continue_or_fork(located.key, located.conversation, located)
+        return await asyncio.to_thread(self._graph.continue_or_fork, located.key, located.conversation, located)
+
+    def _abandon(self, flight: _Flight, fingerprint: bytes) -> None:
+        """Nobody waits any more, or nobody may: a later equal request starts anew."""
+        if self._flights.get(fingerprint) is flight:
+            del self._flights[fingerprint]
+        if flight.task is not None:
+            flight.task.cancel()
+        if not flight.outcome.done():
+            flight.outcome.set_result(self._over())
+
+    def _over(self) -> Refusal:
+        cause = f": {self.failure}" if self.failure is not None else ""
+        return Refusal(fault=Fault.SESSION_OVER, message=f"this run is over{cause}")
+
+    def _full(self, tokens: int) -> Refusal:
+        return Refusal(
+            fault=Fault.CONTEXT_FULL,
+            message="the context is full",
+            prompt_tokens=tokens,
+            max_tokens=self._limits.max_context_tokens - 1,
+        )
+
+
+def _settled(outcome: Reply | Refusal) -> _Flight:
+    future: asyncio.Future[Reply | Refusal] = asyncio.get_running_loop().create_future()
+    future.set_result(outcome)
+    return _Flight(future)

@@ -1,0 +1,41 @@
+"""Schema of `adapter/`: the HTTP server that plays the vendor's API to the agent program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+
+class HistoryReasoning(StrEnum):
+    """What becomes of the reasoning of earlier turns."""
+
+    keep = "keep"
+    """It stays in the prompt: one chain, one segment."""
+    template = "template"
+    """As the model's chat template has it: where that drops reasoning at a new user message, the chain forks."""
+
+
+@dataclass(slots=True, kw_only=True)
+class AdapterConfig:
+    """One server in each rollout worker."""
+
+    dialect: str = "auto"
+    """Dotted path of a Dialect class; `auto`: the one that the harness speaks."""
+    bind_host: str = "127.0.0.1"
+    """Where the server listens; sandboxes on other machines need an address that they can reach."""
+    advertise_host: str | None = None
+    """The host name that agents are told; null: what the sandbox provider's `expose` returns."""
+    port: int = 0
+    """0: a free one."""
+    keepalive_s: float = 10.0
+    """Time between the events that keep a waiting client from giving up."""
+    drain_s: float = 5.0
+    """How long the end of a session waits for requests in flight."""
+    max_body_mb: int = 64
+    drop_system: list[str] = field(default_factory=list)
+    """Regular expressions; a block or a line of a system message that one matches in full is not shown to the policy."""
+    history_reasoning: HistoryReasoning = HistoryReasoning.keep
+
+
+SCHEMAS: Final = {"adapter": AdapterConfig}
