@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from pathlib import Path
 
+    import numpy as np
     import numpy.typing as npt
     import torch
 
@@ -38,6 +38,9 @@ class WeightSender(Protocol):
 
     backend: str
     """Name under which the receiver is registered with vLLM (`--weight-transfer-config`)."""
+
+    def open(self, run_folder: Path) -> None:
+        """Say where the run lives, before the first `send`."""
 
     def send(self, tensors: Iterable[tuple[str, torch.Tensor]], version: int) -> WeightUpdate:
         """Make Hugging Face-named tensors available to the engine as `version`. Raises WeightPushError."""
