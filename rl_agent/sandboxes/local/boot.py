@@ -1,0 +1,156 @@
+"""Starts one sandbox's first process and ends it, with everything in it, at the end of the context."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rl_agent.errors import SandboxError
+from rl_agent.sandboxes.local import bubblewrap
+from rl_agent.sandboxes.local.helper import Call, Helper, kill, memory_file, readable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
+
+    from rl_agent.sandboxes.base import Network
+    from rl_agent.sandboxes.local.images import Layout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BootRequest:
+    """What to boot."""
+
+    folder: Path
+    layout: Layout
+    network: Network
+    bwrap: str
+    cgroups: Sequence[str]
+    tmpfs_mb: int | None
+    """Size of the memory file system that takes what the sandbox writes; None keeps it in `folder`."""
+
+    def message(self) -> dict[str, Any]:
+        """The request as the helper takes it."""
+        lower = bubblewrap.mount_option(self.layout.lower)
+        base = bubblewrap.mount_option(str(self.folder))
+        merged = str(self.folder / "merged")
+        return {
+            "op": "boot",
+            "base": str(self.folder),
+            "cgroups": list(self.cgroups),
+            "tmpfs_options": None if self.tmpfs_mb is None else f"size={self.tmpfs_mb}m,mode=700",
+            "entries": self.layout.entries,
+            # redirect_dir: without it a folder of the image cannot be renamed.
+            "overlay_options": f"lowerdir={lower},upperdir={base}/upper,workdir={base}/work,redirect_dir=on",
+            "bwrap": self.bwrap,
+            "arguments": bubblewrap.arguments(merged, network=self.network, binds=self.layout.binds),
+            "payload": list(bubblewrap.PAYLOAD),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Processes:
+    """A running sandbox's two processes, as pidfds: immune to reused numbers."""
+
+    outer: int
+    """bubblewrap itself: process 1 of the outer pid namespace, with which everything ends."""
+    init: int
+    """Process 1 inside: whose namespaces commands join."""
+
+
+class Boot:
+    """Async context: a booted sandbox's processes."""
+
+    def __init__(self, helper: Helper, request: BootRequest, *, timeout_s: float) -> None:
+        self._helper = helper
+        self._request = request
+        self._timeout_s = timeout_s
+        self._pidfds: list[int] = []
+        self._stderr = memory_file(b"")
+        self._call: Call | None = None
+        self._payload: socket.socket | None = None
+
+    async def __aenter__(self) -> Processes:
+        """Boot; raises SandboxError with what the kernel or bubblewrap said."""
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await self._start()
+        except TimeoutError:
+            await self._end()
+            raise SandboxError(f"the sandbox did not boot within {self._timeout_s:g} s{self._said()}") from None
+        except SandboxError as error:
+            await self._end()
+            raise SandboxError(f"the sandbox did not boot: {error}{self._said()}") from error
+        except BaseException:
+            await self._end()
+            raise
+
+    async def _start(self) -> Processes:
+        self._payload, theirs = socket.socketpair()
+        self._payload.setblocking(False)
+        with theirs:
+            self._call = self._helper.call(self._request.message(), [theirs.fileno(), self._stderr])
+        pid = int((await self._call.answer()).message["pid"])
+        outer = self._pidfd(pid)
+        await readable(self._payload.fileno())
+        if self._payload.recv(len(bubblewrap.READY)) != bubblewrap.READY:
+            await self._call.answer()  # raises what the helper has to say
+            raise SandboxError("its first process did not start")
+        return Processes(outer=outer, init=self._pidfd(_only_child(pid)))
+
+    def _pidfd(self, pid: int | None) -> int:
+        if pid is None:
+            raise SandboxError("it ended at once")
+        try:
+            fd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            raise SandboxError("it ended at once") from None
+        self._pidfds.append(fd)
+        return fd
+
+    def _said(self) -> str:
+        text = os.pread(self._stderr, 2000, 0).decode(errors="replace").strip()
+        os.close(self._stderr)
+        return f": {text}" if text else ""
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End everything in the sandbox; returns when it is gone."""
+        os.close(self._stderr)
+        await self._end()
+
+    async def _end(self) -> None:
+        for fd in reversed(self._pidfds):
+            kill(fd)
+        if self._payload is not None:
+            self._payload.close()
+        if self._call is not None:
+            self._call.close()
+        # A cancelled caller still waits for the kernel: SIGKILL has been sent, so it is soon.
+        try:
+            for fd in self._pidfds:
+                await _gone(fd)
+        finally:
+            for fd in self._pidfds:
+                os.close(fd)
+            self._pidfds.clear()
+
+
+def _only_child(pid: int) -> int | None:
+    """Bubblewrap's one child: process 1 inside."""
+    with contextlib.suppress(OSError):
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        return int(children[0]) if children else None
+    return None
+
+
+async def _gone(pidfd: int) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(10):
+            await readable(pidfd)

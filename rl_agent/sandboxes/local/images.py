@@ -1,0 +1,207 @@
+"""What a sandbox's file system is made of: the read-only image below, and the first content of the layer above it.
+
+`host` is this machine's own file system, seen through a keyhole: only the system folders of KEPT_TOP show, and of these not
+the places where machines keep secrets, nor the project itself. `dir:/path` is a root file system in a folder.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import sys
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import rl_agent
+from rl_agent.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+AGENT: Final = "agent"
+FIRST_AGENT_UID: Final = 1000
+PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+KEPT_TOP: Final = frozenset({"bin", "etc", "lib", "lib32", "lib64", "libx32", "sbin", "usr"})
+EMPTY_TOP: Final = {"home": 0o755, "mnt": 0o755, "opt": 0o755, "root": 0o700, "run": 0o755, "sys": 0o755, "tmp": 0o1777}
+EMPTY_BELOW: Final = {"/var/cache": 0o755, "/var/lib": 0o755, "/var/log": 0o755, "/var/tmp": 0o1777}  # noqa: S108
+"""`/var` itself is emptied; programs expect these in it."""
+CREDENTIAL_PLACES: Final = (
+    *("/etc/apt/auth.conf", "/etc/apt/auth.conf.d", "/etc/boto.cfg", "/etc/cloud", "/etc/containers", "/etc/crypttab"),
+    *("/etc/docker", "/etc/environment", "/etc/fstab", "/etc/gitconfig", "/etc/kubernetes", "/etc/netrc", "/etc/npmrc"),
+    *("/etc/pip.conf", "/etc/profile.d", "/etc/rancher", "/etc/ssh", "/etc/ssl/private", "/etc/sudoers"),
+    *("/etc/sudoers.d", "/etc/wireguard", "/usr/etc", "/usr/local/etc"),
+)
+DEPTH_OF_SYSTEM_FOLDERS: Final = 3
+"""`/`, `usr`, `lib`: a program started in a folder no deeper than this has no project there to hide."""
+HOST_PYTHON: Final = "/opt/rl_agent/python"
+
+
+class Kind(StrEnum):
+    """What an entry of the upper layer is."""
+
+    DIR = "dir"
+    OPAQUE = "opaque"
+    """A folder that hides what the image has in it."""
+    WHITEOUT = "whiteout"
+    """Nothing: hides what the image has here."""
+    FILE = "file"
+    LINK = "link"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One item of the upper layer."""
+
+    path: str
+    kind: Kind
+    mode: int = 0o755
+    uid: int = 0
+    gid: int = 0
+    text: str = ""
+    """Content of a file, target of a link."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """A resolved image."""
+
+    lower: str
+    entries: Sequence[dict[str, Any]]
+    """`Entry`s as the helper takes them, parents first."""
+    binds: Sequence[tuple[str, str]] = ()
+    """Host path, path in the sandbox: shown read-only."""
+    host_network_binds: Sequence[tuple[str, str]] = ()
+    """The same, only where the sandbox has the host's network: name resolution needs them."""
+
+
+def resolve(image: str, *, visible: Iterable[str] = ()) -> Layout:
+    """The layout of `image`; raises ConfigError when there is no such image."""
+    if image == "host":
+        return _host(tuple(visible))
+    kind, _, path = image.partition(":")
+    if kind == "dir" and path.startswith("/"):
+        if not Path(path, "bin").is_dir():
+            raise ConfigError(
+                f"image {image!r}: {path} is not a root file system (it has no bin/). Remedy: make one, for example with "
+                f"`mmdebstrap --include=bash,git,python3 bookworm {path}`, or use image `host`."
+            )
+        entries = [*_users(path), Entry(path="/tmp", kind=Kind.DIR, mode=0o1777)]  # noqa: S108 (the sandbox's own)
+        return Layout(lower=path, entries=_ordered(path, entries))
+    raise ConfigError(
+        f"the local sandbox has no image {image!r}. Remedy: use `host` (this machine's system folders) or `dir:/path` "
+        "(a root file system in a folder); container images need another sandbox provider."
+    )
+
+
+def _host(visible: tuple[str, ...]) -> Layout:
+    handled = KEPT_TOP | set(EMPTY_TOP) | {"dev", "proc", "var"}
+    entries = [Entry(path=str(path), kind=Kind.WHITEOUT) for path in Path("/").iterdir() if path.name not in handled]
+    entries += [Entry(path=f"/{name}", kind=Kind.OPAQUE, mode=mode) for name, mode in EMPTY_TOP.items()]
+    entries.append(Entry(path="/var", kind=Kind.OPAQUE))
+    entries += [Entry(path=path, kind=Kind.DIR, mode=mode) for path, mode in EMPTY_BELOW.items()]
+    entries += [Entry(path=path, kind=Kind.WHITEOUT) for path in _secrets()]
+    entries += [Entry(path=path, kind=Kind.OPAQUE) for path in _project()]
+    entries += _users("/")
+    binds = [(path, path) for path in visible]
+    if python := _hidden_python():
+        binds.append((python, HOST_PYTHON))
+        entries.append(Entry(path="/usr/local/bin/python3", kind=Kind.LINK, text=f"{HOST_PYTHON}/bin/python3"))
+    resolver = os.path.realpath("/etc/resolv.conf")
+    network = [(resolver, resolver)] if Path(resolver).is_file() and not _shown(resolver) else []
+    return Layout(lower="/", entries=_ordered("/", entries), binds=binds, host_network_binds=network)
+
+
+def _secrets() -> list[str]:
+    """Credential places, and whatever else in /etc is not for everybody."""
+    found = {path for path in CREDENTIAL_PLACES if os.path.lexists(path)}
+    for folder, folders, files in os.walk("/etc"):
+        for name in list(folders):
+            path = f"{folder}/{name}"
+            if path in found or not _for_everybody(path, stat.S_IROTH | stat.S_IXOTH):
+                found.add(path)
+                folders.remove(name)
+        found |= {path for path in (f"{folder}/{name}" for name in files) if not _for_everybody(path, stat.S_IROTH)}
+    nested = {path for path in found if any(str(parent) in found for parent in Path(path).parents)}
+    return sorted(found - nested - {"/etc/shadow"})
+
+
+def _for_everybody(path: str, bits: int) -> bool:
+    mode = os.lstat(path).st_mode
+    return stat.S_ISLNK(mode) or mode & bits == bits
+
+
+def _project() -> list[str]:
+    """The folders of the running project, where they lie inside a shown folder."""
+    package = Path(rl_agent.__file__).parent
+    code = package if package.parent.name in ("site-packages", "dist-packages") else package.parent
+    places = {os.path.realpath(code), str(code.absolute())}
+    working = os.path.realpath(Path.cwd())
+    if len(Path(working).parts) > DEPTH_OF_SYSTEM_FOLDERS:
+        places.add(working)
+    return sorted(path for path in places if _shown(path))
+
+
+def _shown(path: str) -> bool:
+    parts = Path(path).parts
+    return len(parts) > 1 and parts[1] in KEPT_TOP
+
+
+def _hidden_python() -> str | None:
+    """The prefix of this process's Python, if `python3` would not be found otherwise."""
+    found = shutil.which("python3", path=PATH)
+    if found is not None and _shown(os.path.realpath(found)):
+        return None
+    return os.path.realpath(sys.base_prefix)
+
+
+def _users(lower: str) -> list[Entry]:
+    """The agent user: in the image's own account files if it lacks one, with a home folder of its own."""
+    accounts = _text(lower, "etc/passwd") or "root:x:0:0:root:/root:/bin/bash\n"
+    groups = _text(lower, "etc/group") or "root:x:0:\n"
+    rows = [line.split(":") for line in accounts.splitlines() if line.count(":") >= 6]
+    known = next((row for row in rows if row[0] == AGENT), None)
+    hidden = [Entry(path="/etc/shadow", kind=Kind.FILE, mode=0o640, text=f"root:*:::::::\n{AGENT}:*:::::::\n")]
+    entries = hidden if lower == "/" else []
+    if known is not None:
+        return [*entries, Entry(path=known[5], kind=Kind.DIR, mode=0o755, uid=int(known[2]), gid=int(known[3]))]
+    taken = {int(row[2]) for row in rows if row[2].isdigit()} | {
+        int(line.split(":")[2]) for line in groups.splitlines() if line.count(":") >= 3 and line.split(":")[2].isdigit()
+    }
+    uid = next(number for number in range(FIRST_AGENT_UID, 1 << 16) if number not in taken)
+    accounts += f"{AGENT}:x:{uid}:{uid}::/home/{AGENT}:/bin/bash\n"
+    groups += f"{AGENT}:x:{uid}:\n"
+    return [
+        *entries,
+        Entry(path="/etc/passwd", kind=Kind.FILE, mode=0o644, text=accounts),
+        Entry(path="/etc/group", kind=Kind.FILE, mode=0o644, text=groups),
+        Entry(path=f"/home/{AGENT}", kind=Kind.DIR, uid=uid, gid=uid),
+    ]
+
+
+def _text(lower: str, name: str) -> str:
+    try:
+        text = Path(lower, name).read_text(errors="replace")
+    except OSError:
+        return ""
+    return text if not text or text.endswith("\n") else text + "\n"
+
+
+def _ordered(lower: str, entries: Iterable[Entry]) -> list[dict[str, Any]]:
+    """Entries sorted parents first, with the missing parents added as the image has them."""
+    known = {entry.path: entry for entry in entries}
+    for path in list(known):
+        for parent in list(Path(path).parents)[:-1]:
+            if str(parent) not in known:
+                known[str(parent)] = _like(lower, str(parent))
+    return [asdict(known[path]) for path in sorted(known)]
+
+
+def _like(lower: str, path: str) -> Entry:
+    try:
+        status = Path(lower, path.lstrip("/")).stat()
+    except OSError:
+        return Entry(path=path, kind=Kind.DIR)
+    return Entry(path=path, kind=Kind.DIR, mode=stat.S_IMODE(status.st_mode), uid=status.st_uid, gid=status.st_gid)

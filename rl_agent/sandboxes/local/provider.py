@@ -1,0 +1,165 @@
+"""Boots local sandboxes: overlayfs over an image, bubblewrap as the first process, all on this machine.
+
+A sandbox leaves nothing behind: its mounts live in a private mount namespace and its processes in a private pid namespace,
+both of which the kernel removes with their last process, also when this process is killed with SIGKILL. It is no boundary
+against exploits of the kernel.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import shutil
+import time
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rl_agent.config.sandbox import NetworkName, Storage
+from rl_agent.errors import ConfigError, SandboxError
+from rl_agent.sandboxes.base import Limits, Network
+from rl_agent.sandboxes.local import bubblewrap, images
+from rl_agent.sandboxes.local.boot import Boot, BootRequest
+from rl_agent.sandboxes.local.helper import Helper
+from rl_agent.sandboxes.local.limits import ControlGroups, Controllers, remove_group
+from rl_agent.sandboxes.local.sandbox import LocalSandbox
+from rl_agent.sandboxes.local.state import is_dead, owner_tag, remove_dead, state_folder
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+    from pathlib import Path
+
+    from rl_agent.sandboxes.base import Asset
+
+
+class LocalProvider:
+    """Sandboxes on this machine. Needs root."""
+
+    def __init__(
+        self,
+        *,
+        state_dir: str | None,
+        storage: Storage,
+        disk_mb: int,
+        network: NetworkName,
+        memory_mb: int | None,
+        processes: int | None,
+        cpus: float | None,
+        nice: int,
+        max_output_bytes: int,
+        boot_timeout_s: float,
+        visible: Sequence[str],
+    ) -> None:
+        self._state_dir = state_dir
+        self._storage = storage
+        self._disk_mb = disk_mb
+        self._network = Network(network)
+        self._limits = Limits(memory_mb=memory_mb, processes=processes, cpus=cpus)
+        self._nice = nice
+        self._max_output_bytes = max_output_bytes
+        self._boot_timeout_s = boot_timeout_s
+        self._visible = tuple(visible)
+        self._layouts: dict[str, images.Layout] = {}
+        self._helper: Helper | None = None
+        self._helper_users = 0
+        self._shared_groups = ControlGroups()
+        self._controllers: Controllers | None = None
+
+    @asynccontextmanager
+    async def boot(
+        self,
+        image: str,
+        *,
+        assets: Sequence[Asset] = (),
+        lifetime_s: float,
+        network: Network | None = None,
+        limits: Limits | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> AsyncIterator[LocalSandbox]:
+        """See `SandboxProvider.boot`."""
+        if os.geteuid() != 0:
+            raise ConfigError(
+                "the local sandbox needs root (overlayfs, namespaces). Remedy: run as root, or another sandbox="
+            )
+        layout = self._layout(image)
+        network = network or self._network
+        binds = [*layout.binds, *(layout.host_network_binds if network is Network.HOST else ())]
+        for asset in assets:
+            if not asset.source.exists():
+                raise SandboxError(f"the asset {asset.source} (for {asset.target} in the sandbox) does not exist")
+            binds.append((str(asset.source), asset.target))
+        name = f"{owner_tag()}-{secrets.token_hex(6)}"
+        deadline = time.monotonic() + lifetime_s
+        helper = self._acquire_helper()
+        folder = state_folder(self._state_dir) / name
+        groups = ControlGroups()
+        try:
+            folder.mkdir(mode=0o700)
+            groups = self._cgroups().for_sandbox(name, self._bounds(limits), nice=self._nice)
+            request = BootRequest(
+                folder=folder,
+                layout=replace(layout, binds=binds),
+                network=network,
+                bwrap=bubblewrap.program(),
+                cgroups=[str(path) for path in groups.folders],
+                tmpfs_mb=self._disk_mb if self._storage is Storage.memory else None,
+            )
+            async with Boot(helper, request, timeout_s=self._boot_timeout_s) as processes:
+                sandbox = LocalSandbox(
+                    name=name,
+                    helper=helper,
+                    processes=processes,
+                    groups=groups,
+                    network=network,
+                    nice=self._nice,
+                    max_output_bytes=self._max_output_bytes,
+                    deadline=deadline,
+                )
+                async with sandbox:
+                    yield sandbox
+        finally:
+            self._release_helper()
+            await asyncio.shield(asyncio.to_thread(_clean, folder, groups))
+
+    async def sweep(self) -> int:
+        """Remove the run folders and control groups of processes that are gone; returns how many sandboxes there were."""
+        count = await asyncio.to_thread(remove_dead, state_folder(self._state_dir))
+        for group in self._cgroups().leftovers():
+            if is_dead(group.name.removeprefix("rl_agent-")):
+                await asyncio.to_thread(remove_group, group)
+        return count
+
+    def _layout(self, image: str) -> images.Layout:
+        if image not in self._layouts:
+            self._layouts[image] = images.resolve(image, visible=self._visible)
+        return self._layouts[image]
+
+    def _cgroups(self) -> Controllers:
+        if self._controllers is None:
+            self._controllers = Controllers.find()
+        return self._controllers
+
+    def _bounds(self, limits: Limits | None) -> Limits:
+        return self._limits if limits is None else limits
+
+    def _acquire_helper(self) -> Helper:
+        """The helper process; it lives while any sandbox of this provider does."""
+        if self._helper is None:
+            tag = f"{owner_tag()}-{secrets.token_hex(4)}"
+            self._shared_groups = self._cgroups().shared(tag, self._nice)
+            self._helper = Helper(cgroup_dirs=self._shared_groups.folders)
+        self._helper_users += 1
+        return self._helper
+
+    def _release_helper(self) -> None:
+        self._helper_users -= 1
+        if self._helper_users == 0 and self._helper is not None:
+            self._helper.stop()
+            self._helper = None
+            self._shared_groups.remove()
+
+
+def _clean(folder: Path, groups: ControlGroups) -> None:
+    groups.remove()
+    shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,230 @@
+"""A running local sandbox: commands, files and ports, all through the helper process."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+import time
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from rl_agent.errors import SandboxError
+from rl_agent.sandboxes.base import ExecResult, Network
+from rl_agent.sandboxes.local.forward import Forward
+from rl_agent.sandboxes.local.helper import Answer, Call, Helper, HelperError, kill, memory_file
+from rl_agent.sandboxes.local.images import PATH
+from rl_agent.sandboxes.local.output import Output
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from types import TracebackType
+
+    from rl_agent.sandboxes.local.boot import Processes
+    from rl_agent.sandboxes.local.limits import ControlGroups
+
+DEFAULT_ENVIRONMENT: Final = {"PATH": PATH, "LANG": "C.UTF-8", "TERM": "dumb"}
+KILL_TIMEOUT_S: Final = 10.0
+STDERR_SHOWN: Final = 2000
+
+
+class LocalSandbox:
+    """See `Sandbox`. Made by `LocalProvider.boot`."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        helper: Helper,
+        processes: Processes,
+        groups: ControlGroups,
+        network: Network,
+        nice: int,
+        max_output_bytes: int,
+        deadline: float,
+    ) -> None:
+        self._name = name
+        self._helper = helper
+        self._processes = processes
+        self._groups = groups
+        self._network = network
+        self._nice = nice
+        self._max_output_bytes = max_output_bytes
+        self._deadline = deadline
+        self._expired = False
+        self._still_open: list[Output] = []
+        self._forwards: dict[int, Forward] = {}
+        self._stack = AsyncExitStack()
+
+    @property
+    def id(self) -> str:
+        """Unique name."""
+        return self._name
+
+    async def __aenter__(self) -> LocalSandbox:
+        """Arm the deadline."""
+        timer = asyncio.get_running_loop().call_later(max(0.0, self._deadline - time.monotonic()), self._expire)
+        self._stack.callback(timer.cancel)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close what belongs to this process; the processes inside are ended by `Boot`."""
+        for output in self._still_open:
+            output.close()
+        await self._stack.aclose()
+
+    def _expire(self) -> None:
+        self._expired = True
+        kill(self._processes.init)
+
+    async def exec(
+        self,
+        cmd: str,
+        *,
+        user: str = "agent",
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        stdin: bytes | None = None,
+        timeout: float,
+        check: bool = False,
+    ) -> ExecResult:
+        """See `Sandbox.exec`."""
+        started = time.monotonic()
+        request = {
+            "op": "exec",
+            "user": user,
+            "argv": ["/bin/bash", "-c", cmd],
+            "env": {**DEFAULT_ENVIRONMENT, **(env or {})},
+            "cwd": cwd,
+            "nice": self._nice,
+            "rlimits": self._groups.rlimits,
+        }
+        source = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC) if stdin is None else memory_file(stdin)
+        out_read, out_write = os.pipe2(os.O_CLOEXEC)
+        err_read, err_write = os.pipe2(os.O_CLOEXEC)
+        out, err = Output(out_read, self._max_output_bytes), Output(err_read, self._max_output_bytes)
+        try:
+            try:
+                call = self._call(request, [source, out_write, err_write])
+            finally:
+                for fd in (source, out_write, err_write):
+                    os.close(fd)
+            code = await self._wait(call, timeout)
+            result = ExecResult(
+                exit_code=-1 if code is None else code,
+                stdout=out.take(),
+                stderr=err.take(),
+                timed_out=code is None,
+                seconds=time.monotonic() - started,
+            )
+        finally:
+            self._retire(out, err)
+        if check and result.exit_code != 0:
+            what = f"ran longer than {timeout:g} s" if result.timed_out else f"ended with {result.exit_code}"
+            shown = (result.stderr or result.stdout)[-STDERR_SHOWN:].decode(errors="replace")
+            raise SandboxError(f"in sandbox {self._name}, `{cmd[:200]}` {what}: {shown}")
+        return result
+
+    async def _wait(self, call: Call, timeout: float) -> int | None:
+        """The command's exit code, or None when its time was over and its whole process tree was killed."""
+        try:
+            async with asyncio.timeout(timeout):
+                return int((await self._answer(call)).message["code"])
+        except TimeoutError:
+            await self._kill_tree(call)
+            return None
+        except asyncio.CancelledError:
+            await self._kill_tree(call)
+            raise
+        finally:
+            call.close()
+
+    async def _kill_tree(self, call: Call) -> None:
+        call.stop()
+        try:
+            async with asyncio.timeout(KILL_TIMEOUT_S):
+                await call.answer()
+        except TimeoutError:
+            self._expire()  # what cannot be killed alone goes with the sandbox
+
+    def _retire(self, *outputs: Output) -> None:
+        """Close outputs; one that a background process still holds is read on, so that the process is not stopped by it."""
+        for output in outputs:
+            if output.open:
+                output.take()
+                self._still_open.append(output)
+        self._still_open = [output for output in self._still_open if output.open]
+
+    async def write_file(
+        self, path: str, content: bytes | str | Path, *, user: str = "agent", mode: int | None = None
+    ) -> None:
+        """See `Sandbox.write_file`."""
+        source = _source(content)
+        try:
+            await self._file_call({"op": "write", "path": _absolute(path), "user": user, "mode": mode}, [source])
+        finally:
+            os.close(source)
+
+    async def read_file(self, path: str, *, user: str = "agent") -> bytes:
+        """See `Sandbox.read_file`."""
+        fds = await self._file_call({"op": "read", "path": _absolute(path), "user": user}, [])
+        with os.fdopen(fds[0], "rb") as file:
+            return await asyncio.to_thread(file.read)
+
+    async def _file_call(self, request: dict[str, Any], fds: Sequence[int]) -> Sequence[int]:
+        call = self._call(request, fds)
+        try:
+            return (await self._answer(call)).fds
+        except HelperError as error:
+            message = f"in sandbox {self._name}, cannot {request['op']} {request['path']} as {request['user']}: {error}"
+            if request["op"] == "read" and error.errno == errno.ENOENT:
+                raise FileNotFoundError(message) from error
+            raise SandboxError(message) from error
+        finally:
+            call.close()
+
+    async def expose(self, port: int) -> str:
+        """See `Sandbox.expose`. The port has the same number inside."""
+        if self._network is Network.NONE and port not in self._forwards:
+            call = self._call({"op": "listen", "port": port}, [])
+            try:
+                listener = socket.socket(fileno=(await self._answer(call)).fds[0])
+            finally:
+                call.close()
+            listener.setblocking(False)
+            forward = Forward(port)
+            await forward.start(listener)
+            self._forwards[port] = forward
+            self._stack.push_async_callback(forward.close)
+        return f"http://127.0.0.1:{port}"
+
+    def _call(self, request: dict[str, Any], fds: Sequence[int]) -> Call:
+        groups = [str(path) for path in self._groups.folders]
+        return self._helper.call({**request, "cgroups": groups}, [self._processes.init, *fds])
+
+    async def _answer(self, call: Call) -> Answer:
+        answer = await call.answer()
+        if answer.closed:
+            why = "its lifetime is over" if self._expired else "its processes were killed"
+            raise SandboxError(f"the sandbox {self._name} is gone: {why}")
+        return answer
+
+
+def _source(content: bytes | str | Path) -> int:
+    """A descriptor to read `content` from."""
+    if isinstance(content, Path):
+        try:
+            return os.open(content, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise SandboxError(f"cannot read {content} to copy it into a sandbox: {error}") from error
+    return memory_file(content.encode() if isinstance(content, str) else content)
+
+
+def _absolute(path: str) -> str:
+    if not path.startswith("/"):
+        raise SandboxError(f"a path in a sandbox must be absolute, got {path!r}")
+    return path

@@ -1,0 +1,46 @@
+"""The folders that sandboxes use while they run, named after the process that owns them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+
+def state_folder(configured: str | None) -> Path:
+    """Where run folders are made: as configured, or a folder of this user's in the system's temporary one."""
+    path = Path(configured) if configured else Path(tempfile.gettempdir(), f"rl_agent-sandboxes-{os.getuid()}")
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if path.stat().st_uid != os.getuid():
+        raise PermissionError(f"{path} belongs to another user")
+    return path
+
+
+def owner_tag() -> str:
+    """This process's number and start time: together unique while the machine runs."""
+    return f"{os.getpid()}-{_start_time(os.getpid())}"
+
+
+def is_dead(name: str) -> bool:
+    """Whether the process in an `<owner_tag>-<id>` name is gone. Names of another form are never called dead."""
+    pid, _, rest = name.partition("-")
+    started = rest.partition("-")[0]
+    return pid.isdigit() and started.isdigit() and _start_time(int(pid)) != started
+
+
+def remove_dead(folder: Path) -> int:
+    """Remove the run folders of dead owners; returns how many there were."""
+    count = 0
+    for path in folder.iterdir():
+        if is_dead(path.name):
+            shutil.rmtree(path, ignore_errors=True)
+            count += 1
+    return count
+
+
+def _start_time(pid: int) -> str | None:
+    with contextlib.suppress(OSError, IndexError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    return None
