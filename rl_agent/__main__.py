@@ -20,7 +20,7 @@ from rl_agent.errors import RlAgentError
 from rl_agent.run_folder import RunFolder
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 log = logging.getLogger("rl_agent")
 
@@ -38,12 +38,12 @@ def run(composed: DictConfig) -> None:
         require_valid(config)
         (folder.root / "config.yaml").write_text(OmegaConf.to_yaml(composed, resolve=True))
         locate(target(config.job))(config, folder)
-    except RlAgentError as error:
+    except (RlAgentError, BaseExceptionGroup) as error:
         log.info("stopped by an error", exc_info=error)
-        _fail(error)
-    except* RlAgentError as group:
-        log.info("stopped by errors", exc_info=group)
-        _fail(*_leaves(group))
+        leaves = list(_leaves(error))
+        if not all(isinstance(leaf, RlAgentError) for leaf in leaves):
+            raise
+        _fail(*leaves)
     except KeyboardInterrupt:
         log.warning("interrupted; continue with resume=%s", folder.root)
         sys.exit(130)
@@ -71,11 +71,12 @@ def _fail(*errors: BaseException) -> None:
     sys.exit(FAILED)
 
 
-def _leaves(group: BaseExceptionGroup) -> list[BaseException]:
-    found: list[BaseException] = []
-    for error in group.exceptions:
-        found += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
-    return found
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
 """The folder of one run: the only owner of its paths, of atomic writes, and of finding the checkpoint to resume from.
 
-    config.yaml              the resolved configuration
-    run.log                  what happened
-    metrics.jsonl            one JSON object a training step
-    summary.json             the last figures
-    rollouts/                step_<n>.jsonl and step_<n>.safetensors
-    checkpoints/step_<n>/    complete exactly when `state.json` is in it
-    model/                   the trained policy as a Hugging Face folder
-    wandb/ logs/ weights/
+config.yaml              the resolved configuration
+run.log                  what happened
+metrics.jsonl            one JSON object a training step
+summary.json             the last figures
+rollouts/                step_<n>.jsonl and step_<n>.safetensors
+checkpoints/step_<n>/    complete exactly when `state.json` is in it
+model/                   the trained policy as a Hugging Face folder
+wandb/ logs/ weights/
 """
 
 from __future__ import annotations
@@ -65,11 +65,6 @@ class RunFolder:
     def model(self) -> Path:
         """The trained policy."""
         return self.root / "model"
-
-    @property
-    def weights(self) -> Path:
-        """Weights on their way to the engine."""
-        return self.root / "weights"
 
     def log(self, name: str) -> Path:
         """The log file of a process."""
@@ -129,5 +124,7 @@ def require_resumable(root: Path) -> Checkpoint:
         raise ConfigError(f"resume={root}: there is no such run folder")
     checkpoint = RunFolder(root).last_checkpoint()
     if checkpoint is None:
-        raise ConfigError(f"resume={root}: it holds no complete checkpoint; start without resume, or set job.save_every lower")
+        raise ConfigError(
+            f"resume={root}: it holds no complete checkpoint; start without resume, or set job.save_every lower"
+        )
     return checkpoint

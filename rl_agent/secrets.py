@@ -29,3 +29,8 @@ def child_environment(extra: Mapping[str, str]) -> dict[str, str]:
 def is_root() -> bool:
     """Whether this process is the superuser."""
     return os.geteuid() == 0
+
+
+def set_for_children(name: str, value: str) -> None:
+    """Set a variable that libraries read in the processes that they start from this one."""
+    os.environ[name] = value  # noqa: TID251 (this is the one place)

@@ -89,7 +89,9 @@ def _rollout(config: Config) -> Iterator[Problem]:
         )
     budget, guard = _get(config.harness, "time_budget_s"), rollout.guard_s
     if guard is not None and budget is not None and guard <= budget:
-        yield Problem("rollout.guard_s", f"{guard} s end before harness.time_budget_s={budget} s.", "raise it, or leave it null")
+        yield Problem(
+            "rollout.guard_s", f"{guard} s end before harness.time_budget_s={budget} s.", "raise it, or leave it null"
+        )
 
 
 def _numbers(config: Config) -> Iterator[Problem]:
@@ -109,7 +111,9 @@ def _numbers(config: Config) -> Iterator[Problem]:
             yield Problem(where, f"{value} is less than 1.", "set it to at least 1")
     staleness = _get(config.algo, "max_staleness")
     if staleness is not None and staleness < 0:
-        yield Problem("algo.max_staleness", f"{staleness} is negative.", "0 for on-policy, 1 to overlap sampling and training")
+        yield Problem(
+            "algo.max_staleness", f"{staleness} is negative.", "0 for on-policy, 1 to overlap sampling and training"
+        )
 
 
 def _files(config: Config) -> Iterator[Problem]:

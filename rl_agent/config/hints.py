@@ -63,7 +63,7 @@ def _missing_option(error: MissingConfigException, overrides: Sequence[str]) -> 
         return f"`{group}={name}`: there is no such option.{_suggest(name, options)} Options of {group}: {', '.join(options)}."
     for text in overrides:
         key = text.partition("=")[0].lstrip("+~")
-        if key == wanted or key == group:
+        if key in (wanted, group):
             return f"`{text}`: nothing here is called `{key}`."
     return str(error).splitlines()[0]
 
@@ -79,7 +79,9 @@ def _bad_key(error: ConfigCompositionException, config_name: str, overrides: Seq
         if parent == "" and not options:
             options = list(compose(config_name))
         prefix = f"{parent}." if parent else ""
-        return f"`{key}`: there is no such key.{_suggest(name, options, prefix)} Keys here: {', '.join(sorted(options))}."
+        return (
+            f"`{key}`: there is no such key.{_suggest(name, options, prefix)} Keys here: {', '.join(sorted(options))}."
+        )
     for text in overrides:
         key = text.partition("=")[0].lstrip("+~")
         if key in message:

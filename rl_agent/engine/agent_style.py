@@ -26,7 +26,7 @@ class AgentStyle:
     name: str
     tools: tuple[ToolSpec, ...]
     """Names and parameter names as the CLI offers them; descriptions are not shown to the tiny policy."""
-    shell: str
+    command_tool: str
     """The tool that runs a shell command."""
     argument: str
     """Its parameter that holds the command."""
@@ -40,11 +40,15 @@ class AgentStyle:
     def call(self, command: str) -> ToolCall:
         """A call of the shell tool."""
         text = command.replace("\\", "\\\\").replace('"', '\\"')
-        return ToolCall(id="", name=self.shell, arguments={self.argument: command}, raw=f'{{"{self.argument}": "{text}"}}')
+        return ToolCall(
+            id="", name=self.command_tool, arguments={self.argument: command}, raw=f'{{"{self.argument}": "{text}"}}'
+        )
 
 
 def _tool(name: str, *parameters: str) -> ToolSpec:
-    return ToolSpec(name=name, description="", parameters={"type": "object", "properties": {key: {} for key in parameters}})
+    return ToolSpec(
+        name=name, description="", parameters={"type": "object", "properties": {key: {} for key in parameters}}
+    )
 
 
 _EDITED: Final = ("[This command modified 1 file you've previously read: ", ". Call Read before editing.]")
@@ -63,7 +67,7 @@ def _codex_output(text: str, rng: random.Random) -> str:
 CLAUDE_CODE: Final = AgentStyle(
     name="claude_code",
     tools=(_tool("Bash", "command", "timeout", "description", "dangerouslyDisableSandbox"),),
-    shell="Bash",
+    command_tool="Bash",
     argument="command",
     after_cat=lambda text, _: text.rstrip("\n"),
     after_edit=lambda file, _: file.join(_EDITED),
@@ -88,7 +92,7 @@ CODEX: Final = AgentStyle(
         ),
         _tool("write_stdin", "chars", "max_output_tokens", "session_id", "yield_time_ms"),
     ),
-    shell="exec_command",
+    command_tool="exec_command",
     argument="cmd",
     after_cat=_codex_output,
     after_edit=lambda _, rng: _codex_output("", rng),
@@ -112,4 +116,6 @@ def agent_style(name: str) -> AgentStyle:
         if style.name == name:
             return style
     known = ", ".join(style.name for style in _STYLES)
-    raise ConfigError(f"model.style: there is no agent style `{name}`, so model=tiny cannot be shown to that CLI. Known: {known}.")
+    raise ConfigError(
+        f"model.style: there is no agent style `{name}`, so model=tiny cannot be shown to that CLI. Known: {known}."
+    )

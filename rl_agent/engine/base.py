@@ -6,6 +6,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+    from pathlib import Path
+
     from rl_agent.tokens.turn import Generation, Int32, Sampling
     from rl_agent.weights.base import Probe, WeightUpdate
 
@@ -38,3 +41,19 @@ class Engine(Protocol):
 
         Returns the largest absolute difference on the probe (0 without one). Raises WeightPushError.
         """
+
+
+class EngineServer(Protocol):
+    """What runs an engine. Built from config (`engine._target_`) where it is started and wherever it is used."""
+
+    async def start(self, *, model_folder: Path, log: Path, weight_backend: str, max_context_tokens: int) -> str:
+        """Start it; returns its address once it answers. Raises ConfigError or EngineError."""
+
+    def client(self, address: str) -> AbstractAsyncContextManager[Engine]:
+        """A client of the engine at `address`, in any process."""
+
+    async def wait(self) -> None:
+        """Wait until it ends by itself, then raise EngineError."""
+
+    async def stop(self) -> None:
+        """End it and everything that it started; safe to call twice."""

@@ -85,7 +85,7 @@ class Demonstrations:
     def _prompt(self, task: ToyTask, last: Turn | None, result: str) -> Int32:
         if last is None:
             return self._renderer.render(opening(task.problem_statement, self._style))
-        message = Message(role=Role.TOOL, content=result, tool_call_id="call", tool_name=self._style.shell)
+        message = Message(role=Role.TOOL, content=result, tool_call_id="call", tool_name=self._style.command_tool)
         bridge = self._renderer.bridge(last, [message], tools=self._style.tools, has_reasoning=False)
         if bridge is None:
             raise ValueError("the tiny policy's template cannot be bridged")
@@ -93,7 +93,7 @@ class Demonstrations:
 
 
 def _call_text(style: AgentStyle, command: str) -> str:
-    return f'<tool_call>{{"name": "{style.shell}", "arguments": {style.call(command).raw}}}</tool_call>{END}'
+    return f'<tool_call>{{"name": "{style.command_tool}", "arguments": {style.call(command).raw}}}</tool_call>{END}'
 
 
 def _turn(prompt: Int32, tokens: Int32, number: int) -> Turn:

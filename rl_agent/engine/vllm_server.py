@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import aiohttp
 
+from rl_agent.engine.vllm_client import VllmEngine
 from rl_agent.errors import ConfigError, EngineError
 from rl_agent.secrets import child_environment, is_root
 
@@ -111,6 +112,10 @@ class VllmServer:
             await self.stop()
             raise
         return self.url
+
+    def client(self, address: str) -> VllmEngine:
+        """See `engine.base.EngineServer`."""
+        return VllmEngine(url=address, request_timeout_s=self.request_timeout_s, probe_tolerance=self.probe_tolerance)
 
     def _arguments(self, model_folder: Path, port: int, weight_backend: str, max_context_tokens: int) -> list[str]:
         arguments = [

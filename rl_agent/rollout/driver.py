@@ -77,7 +77,14 @@ class Driver:
     async def _run(self, slot: Slot) -> None:
         rollout = await self._run_episode(self._request(slot))
         if rollout.abort in RETRIED and slot.attempt < self._retries:
-            log.warning("%s: %s (%s); attempt %d of %d", rollout.rollout_id, rollout.abort, rollout.detail, slot.attempt + 1, self._retries)
+            log.warning(
+                "%s: %s (%s); attempt %d of %d",
+                rollout.rollout_id,
+                rollout.abort,
+                rollout.detail,
+                slot.attempt + 1,
+                self._retries,
+            )
             self._scheduler.retry(slot)
         else:
             self._done[slot] = rollout
@@ -89,7 +96,9 @@ class Driver:
     def _request(self, slot: Slot) -> EpisodeRequest:
         if slot.step not in self._step_tasks:
             count = self._scheduler.tasks_per_step
-            self._step_tasks[slot.step] = list(itertools.islice(self._source.tasks(self._seed, slot.step * count), count))
+            self._step_tasks[slot.step] = list(
+                itertools.islice(self._source.tasks(self._seed, slot.step * count), count)
+            )
         group_id = _group_id(slot.step, slot.task)
         return EpisodeRequest(
             task=self._step_tasks[slot.step][slot.task],

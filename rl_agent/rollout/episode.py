@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rl_agent.errors import EngineError, GraderError, HarnessError, SandboxError, SetupError
-from rl_agent.graders.base import Verdict, VerdictStatus
 from rl_agent.graders.patch import capture
 from rl_agent.graders.workspace import prepare
 from rl_agent.harnesses.base import Budget
@@ -20,11 +19,10 @@ if TYPE_CHECKING:
 
     from rl_agent.adapters.server import AdapterServer
     from rl_agent.adapters.session import SessionRecord
-    from rl_agent.graders.base import Grader
+    from rl_agent.graders.base import Grader, Verdict
     from rl_agent.harnesses.base import Harness, HarnessResult
     from rl_agent.rollout.group import EpisodeRequest
     from rl_agent.sandboxes.base import Sandbox, SandboxProvider
-    from rl_agent.tasks.task import Task
 
 _REASONS = {
     SandboxError: AbortReason.SANDBOX_ERROR,
@@ -145,7 +143,9 @@ class EpisodeRunner:
             trace.record = await self._adapter.close_session(session.id)
 
 
-def _rollout(request: EpisodeRequest, trace: _Trace, verdict: Verdict | None, abort: AbortReason | None, detail: str) -> Rollout:
+def _rollout(
+    request: EpisodeRequest, trace: _Trace, verdict: Verdict | None, abort: AbortReason | None, detail: str
+) -> Rollout:
     record, result = trace.record, trace.result
     return Rollout(
         rollout_id=request.rollout_id,

@@ -40,7 +40,9 @@ def rollout_metrics(groups: Sequence[Group], version: int) -> dict[str, float]:
     }
     if rewards:
         metrics["reward/mean"] = _mean(rewards)
-        metrics["reward/solved_rate"] = _mean([rollout.status == "solved" for rollout in rollouts if rollout.reward is not None])
+        metrics["reward/solved_rate"] = _mean(
+            [rollout.status == "solved" for rollout in rollouts if rollout.reward is not None]
+        )
     metrics |= {f"rollout/status/{status}": count for status, count in Counter(r.status for r in rollouts).items()}
     metrics |= {f"tokens/excluded/{reason}": count for reason, count in excluded.items()}
     metrics |= {f"forks/{reason}": count for reason, count in forks.items()}

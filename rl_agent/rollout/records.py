@@ -52,7 +52,9 @@ def load_segments(folder: Path, step: int) -> dict[str, list[Segment]]:
     arrays = load_file(folder / f"step_{step:05d}.safetensors")
     return {
         record["rollout_id"]: [
-            Segment(kind=SegmentKind(kind), **{name: arrays[f"{record['rollout_id']}/{number}/{name}"] for name in ARRAYS})
+            Segment(
+                kind=SegmentKind(kind), **{name: arrays[f"{record['rollout_id']}/{number}/{name}"] for name in ARRAYS}
+            )
             for number, kind in enumerate(record["segments"])
         ]
         for record in records

@@ -44,11 +44,15 @@ class Tracker:
                 resume="allow" if self._config.wandb is WandbMode.online else None,
                 dir=str(self._folder.root),
                 config=dict(self._resolved),
-                settings=wandb.Settings(silent=True, console="off", disable_git=True, save_code=False, x_disable_machine_info=True),
+                settings=wandb.Settings(
+                    silent=True, console="off", disable_git=True, save_code=False, x_disable_machine_info=True
+                ),
             )
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._run is not None:
             self._run.finish(exit_code=0 if error is None else 1)
             self._run = None

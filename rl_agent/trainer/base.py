@@ -28,8 +28,23 @@ class StepResult:
 class Trainer(Protocol):
     """One rank of the trainer. Built from config (`trainer._target_`); all ranks call every method together."""
 
-    def setup(self, *, model_folder: Path, algorithm: Algorithm, seed: int, total_steps: int) -> None:
-        """Join the process group, build the model from a Hugging Face folder and load its weights if it has any."""
+    def setup(
+        self,
+        *,
+        model_folder: Path,
+        algorithm: Algorithm,
+        seed: int,
+        total_steps: int,
+        rank: int = 0,
+        world_size: int = 1,
+        master_address: str = "127.0.0.1",
+        master_port: int = 0,
+        local_rank: int = 0,
+    ) -> None:
+        """Join the process group, build the model from a Hugging Face folder and load its weights if it has any.
+
+        Rank 0 meets the others at `master_address:master_port`.
+        """
 
     def score(self, sequences: Sequence[Int32]) -> list[Float32]:
         """Log-probability of each next token: [T] int32 -> [T - 1] float32, no gradient."""

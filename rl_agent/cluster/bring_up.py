@@ -1,0 +1,186 @@
+"""Brings a run's processes up on Ray, and takes them down again whatever happens."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import socket
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import ray
+
+from rl_agent.cluster.calls import result
+from rl_agent.cluster.policy_server import PolicyServer
+from rl_agent.cluster.rollout_worker import RolloutWorker
+from rl_agent.cluster.trainer_rank import TrainerRank
+from rl_agent.errors import InfraError
+from rl_agent.secrets import set_for_children
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+    from pathlib import Path
+
+    from rl_agent.algo.batch import TrainBatch
+    from rl_agent.config.schema import Config
+    from rl_agent.rollout.group import EpisodeRequest, Rollout
+    from rl_agent.run_folder import RunFolder
+    from rl_agent.tokens.turn import Float32, Int32
+    from rl_agent.trainer.base import StepResult
+
+log = logging.getLogger(__name__)
+
+STOP_TIMEOUT_S: Final = 30.0
+CALLS_AT_ONCE: Final = 4096
+"""Of one async actor; the scheduler sets the real bound."""
+
+
+class Trainers:
+    """All ranks of the trainer, called together; rank 0 answers."""
+
+    def __init__(self, ranks: Sequence[Any]) -> None:
+        self._ranks = ranks
+
+    async def _all(self, method: str, *arguments: Any) -> Any:
+        calls = [
+            result(getattr(rank, method).remote(*arguments), f"trainer rank {i}") for i, rank in enumerate(self._ranks)
+        ]
+        return (await asyncio.gather(*calls))[0]
+
+    async def start(self, model_folder: Path) -> None:
+        """Build the model on every rank."""
+        await self._all("start", model_folder)
+
+    async def score(self, sequences: Sequence[Int32]) -> list[Float32]:
+        """Log-probability of each next token."""
+        scores: list[Float32] = await self._all("score", sequences)
+        return scores
+
+    async def step(self, batch: TrainBatch) -> StepResult:
+        """Train on one batch."""
+        done: StepResult = await self._all("step", batch)
+        return done
+
+    async def push(self, version: int, probe_tokens: Int32) -> tuple[Any, Any]:
+        """The weight update, and the probe by which the engine is checked."""
+        sent: tuple[Any, Any] = await self._all("push", version, probe_tokens)
+        return sent
+
+    async def save(self, folder: Path) -> None:
+        """Write a checkpoint."""
+        await self._all("save", folder)
+
+    async def load(self, folder: Path) -> None:
+        """Continue from a checkpoint."""
+        await self._all("load", folder)
+
+    async def export(self, folder: Path) -> None:
+        """Write a Hugging Face folder."""
+        await self._all("export", folder)
+
+
+class Cluster:
+    """The processes of a run, as the jobs use them."""
+
+    def __init__(self, trainers: Trainers, server: Any, workers: Sequence[Any]) -> None:
+        self.trainers = trainers
+        self._server = server
+        self._workers = workers
+        self._turn = itertools.cycle(range(max(1, len(workers))))
+
+    async def run_episode(self, request: EpisodeRequest) -> Rollout:
+        """Run one episode on the next worker."""
+        number = next(self._turn)
+        rollout: Rollout = await result(self._workers[number].run.remote(request), f"rollout worker {number}")
+        return rollout
+
+    async def push(self, version: int, probe_tokens: Int32) -> float:
+        """Bring the trainer's weights into the engine as `version`, verified; returns the probe's largest difference."""
+        update, probe = await self.trainers.push(version, np.asarray(probe_tokens, dtype=np.int32))
+        return float(await result(self._server.push.remote(update, probe), "the policy server"))
+
+    async def watch(self) -> None:
+        """Raises when the engine dies by itself."""
+        await result(self._server.watch.remote(), "the policy server")
+
+
+@asynccontextmanager
+async def trainers(config: Config, folder: RunFolder, model_folder: Path) -> AsyncIterator[Trainers]:
+    """Only the trainer (job=sft)."""
+    async with _ray(config):
+        yield await _start_trainers(config, folder, model_folder)
+
+
+@asynccontextmanager
+async def cluster(config: Config, folder: RunFolder, model_folder: Path, weight_backend: str) -> AsyncIterator[Cluster]:
+    """Trainer, policy server and rollout workers. The server starts while the trainer builds its model."""
+    async with _ray(config):
+        server = _actor(PolicyServer, gpus=config.cluster.engine_gpus, at_once=CALLS_AT_ONCE).remote(config, folder)
+        worker = _actor(RolloutWorker, cpus=config.cluster.cpus_per_worker, at_once=CALLS_AT_ONCE)
+        workers = [worker.remote(config, folder, number) for number in range(config.cluster.rollout_workers)]
+        try:
+            async with asyncio.timeout(config.cluster.start_timeout_s), asyncio.TaskGroup() as tasks:
+                address = tasks.create_task(
+                    result(server.start.remote(model_folder, weight_backend), "the policy server")
+                )
+                ranks = tasks.create_task(_start_trainers(config, folder, model_folder))
+            for number, handle in enumerate(workers):
+                await result(handle.start.remote(address.result(), model_folder), f"rollout worker {number}")
+            yield Cluster(ranks.result(), server, workers)
+        except TimeoutError:
+            raise InfraError(
+                f"the run's processes were not up after cluster.start_timeout_s={config.cluster.start_timeout_s:.0f} s"
+            ) from None
+        finally:
+            await _stop([*workers, server])
+
+
+async def _start_trainers(config: Config, folder: RunFolder, model_folder: Path) -> Trainers:
+    layout = config.trainer
+    world = layout.data_parallel * layout.tensor_parallel * layout.pipeline_parallel * layout.context_parallel
+    port = _free_port() if world > 1 else 0
+    rank = _actor(TrainerRank, gpus=config.cluster.trainer_gpus)
+    handles = [rank.remote(config, folder, rank=number, world_size=world, master_port=port) for number in range(world)]
+    started = Trainers(handles)
+    await started.start(model_folder)
+    return started
+
+
+def _actor(kind: type, *, cpus: float = 0.0, gpus: float = 0.0, at_once: int | None = None) -> Any:
+    """A Ray actor of a plain class. `at_once`: for async classes, how many calls run at the same time."""
+    more = {} if at_once is None else {"max_concurrency": at_once}
+    return ray.remote(kind).options(num_cpus=cpus, num_gpus=gpus, max_restarts=0, **more)
+
+
+@asynccontextmanager
+async def _ray(config: Config) -> AsyncIterator[None]:
+    set_for_children("RAY_USAGE_STATS_ENABLED", "0")
+    set_for_children("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    local: dict[str, Any] = {"num_cpus": 2, "include_dashboard": False} if config.cluster.address is None else {}
+    ray.init(
+        address=config.cluster.address,
+        log_to_driver=False,
+        logging_level=logging.WARNING,
+        configure_logging=False,
+        **local,
+    )
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+async def _stop(handles: Sequence[Any]) -> None:
+    """Let each actor end what it started; one that does not is killed by `ray.shutdown` with its process tree."""
+    for handle in handles:
+        with suppress(InfraError, TimeoutError):
+            async with asyncio.timeout(STOP_TIMEOUT_S):
+                await result(handle.stop.remote(), "an actor")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])

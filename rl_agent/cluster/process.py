@@ -1,0 +1,21 @@
+"""What every process of a run sets up first: its log in the run folder, and quiet libraries."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def set_up(log_file: Path) -> None:
+    """Log this process to `log_file`."""
+    handler = logging.FileHandler(log_file)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
+    root = logging.getLogger()
+    root.setLevel(logging.INFO)
+    root.addHandler(handler)
+    logging.captureWarnings(capture=True)
+    warnings.simplefilter("once")

@@ -1,0 +1,78 @@
+"""The actor that is one rank of the trainer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rl_agent.algo.algorithm import build_algorithm
+from rl_agent.cluster.process import set_up
+from rl_agent.config.load import build
+from rl_agent.errors import WeightPushError
+from rl_agent.trainer.base import Trainer
+from rl_agent.weights.base import Probe, WeightSender
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from rl_agent.algo.batch import TrainBatch
+    from rl_agent.config.schema import Config
+    from rl_agent.run_folder import RunFolder
+    from rl_agent.tokens.turn import Float32, Int32
+    from rl_agent.trainer.base import StepResult
+    from rl_agent.weights.base import WeightUpdate
+
+
+class TrainerRank:
+    """Wrapped as a Ray actor by `cluster.bring_up`."""
+
+    def __init__(self, config: Config, folder: RunFolder, *, rank: int, world_size: int, master_port: int) -> None:
+        set_up(folder.log(f"trainer_{rank}"))
+        self._config = config
+        self._folder = folder
+        self._rank = rank
+        self._world_size = world_size
+        self._master_port = master_port
+        self._trainer: Trainer = build(config.trainer, Trainer)
+        self._sender: WeightSender = build(config.weights, WeightSender)
+
+    def start(self, model_folder: Path) -> None:
+        """Build the model, from scratch or from the folder's weights."""
+        self._sender.open(self._folder.root)
+        self._trainer.setup(
+            model_folder=model_folder,
+            algorithm=build_algorithm(self._config.algo),
+            seed=self._config.seed,
+            total_steps=self._config.job.steps,
+            rank=self._rank,
+            world_size=self._world_size,
+            master_port=self._master_port,
+            local_rank=self._rank,
+        )
+
+    def score(self, sequences: Sequence[Int32]) -> list[Float32]:
+        """See `trainer.base.Trainer`."""
+        return self._trainer.score(sequences)
+
+    def step(self, batch: TrainBatch) -> StepResult:
+        """See `trainer.base.Trainer`."""
+        return self._trainer.step(batch)
+
+    def push(self, version: int, probe_tokens: Int32) -> tuple[WeightUpdate, Probe]:
+        """Send the weights, and say what they make of a probe."""
+        (logprobs,) = self._trainer.score([probe_tokens])
+        if not len(logprobs):
+            raise WeightPushError("a probe needs at least two tokens")
+        return self._trainer.push(self._sender, version), Probe(tokens=probe_tokens, logprobs=logprobs)
+
+    def save(self, folder: Path) -> None:
+        """See `trainer.base.Trainer`."""
+        self._trainer.save(folder)
+
+    def load(self, folder: Path) -> None:
+        """See `trainer.base.Trainer`."""
+        self._trainer.load(folder)
+
+    def export(self, folder: Path) -> None:
+        """See `trainer.base.Trainer`."""
+        self._trainer.export(folder)

@@ -1,0 +1,91 @@
+"""What the train job does around each step: measure, record, checkpoint, and tell the figures of the end."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from rl_agent.cluster.bring_up import Cluster
+    from rl_agent.config.schema import Config
+    from rl_agent.jobs.held_out import HeldOut
+    from rl_agent.rollout.group import Rollout
+    from rl_agent.run_folder import RunFolder
+    from rl_agent.tokens.turn import Int32
+    from rl_agent.tracking.console import Console
+    from rl_agent.tracking.tracker import Tracker
+
+PROBE_TOKENS = 64
+"""Length of the sequence by which a weight push is verified."""
+
+
+class Progress:
+    """One run's records."""
+
+    def __init__(
+        self, config: Config, folder: RunFolder, tracker: Tracker, console: Console, held_out: HeldOut | None
+    ) -> None:
+        self.folder = folder
+        self._config = config
+        self._tracker = tracker
+        self._console = console
+        self._held_out = held_out
+        self._seconds: dict[str, float] = {}
+        self._started = time.perf_counter()
+        self._p_right_before: float | None = None
+        self._probe: Int32 = np.random.default_rng(config.seed).integers(0, PROBE_TOKENS, PROBE_TOKENS, dtype=np.int32)
+
+    @contextmanager
+    def timed(self, stage: str) -> Iterator[None]:
+        """Measures a stage of the step: metric `time/<stage>`."""
+        started = time.perf_counter()
+        yield
+        self._seconds[f"time/{stage}"] = time.perf_counter() - started
+
+    async def before_training(self, processes: Cluster, first: int) -> None:
+        """Bring the weights in as number `first`, and measure where training starts."""
+        await processes.push(first, self._probe)
+        if self._held_out is not None:
+            self._p_right_before = await self._held_out.p_right(processes.trainers)
+            self._console.say(
+                f"weights number {first} are in the engine; p(right) on the held-out set: {self._p_right_before:.3f}"
+            )
+
+    def rollout(self, _step: int, rollout: Rollout) -> None:
+        """A rollout is over."""
+        self._console.rollout(rollout.status)
+
+    async def push(self, processes: Cluster, version: int) -> None:
+        """Bring the trained weights into the engine."""
+        await processes.push(version, self._probe)
+
+    async def after_step(self, processes: Cluster, step: int, metrics: Mapping[str, float]) -> None:
+        """Measure, record and save. `step` counts steps that are done."""
+        job = self._config.job
+        figures = {**metrics, **self._seconds}
+        figures["tokens/per_second"] = figures["tokens/sampled"] / figures["time/rollout"]
+        if self._held_out is not None and job.eval_every and (step % job.eval_every == 0 or step == job.steps):
+            figures["eval/p_right"] = await self._held_out.p_right(processes.trainers)
+        self._tracker.log(step, figures)
+        self._console.step(step, figures)
+        if step % job.save_every == 0 or step == job.steps:
+            await processes.trainers.save(self.folder.begin_checkpoint(step))
+            self.folder.finish_checkpoint(
+                step, {"weight_version": step, "seed": self._config.seed}, job.keep_checkpoints
+            )
+
+    def finish(self) -> None:
+        """The table and the figures of the end."""
+        history = [json.loads(line) for line in self.folder.metrics.read_text().splitlines()]
+        figures = {"steps": len(history), "seconds": round(time.perf_counter() - self._started, 1)}
+        if self._p_right_before is not None and "eval/p_right" in history[-1]:
+            figures |= {"p_right_before": self._p_right_before, "p_right_after": history[-1]["eval/p_right"]}
+        self._tracker.summary(figures)
+        shown = {name: f"{value:.3f}" if isinstance(value, float) else str(value) for name, value in figures.items()}
+        self._console.summary(history, shown | {"trained policy": str(self.folder.model)})

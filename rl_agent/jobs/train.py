@@ -1,0 +1,100 @@
+"""Reinforcement learning: sample groups, train, push, record, save; again."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rl_agent.cluster.bring_up import cluster
+from rl_agent.config.load import as_plain, build
+from rl_agent.jobs.held_out import held_out
+from rl_agent.jobs.progress import Progress
+from rl_agent.rollout import records
+from rl_agent.rollout.batch import build_batch
+from rl_agent.rollout.driver import Driver
+from rl_agent.rollout.metrics import rollout_metrics
+from rl_agent.rollout.scheduler import Scheduler
+from rl_agent.run_folder import require_resumable
+from rl_agent.tasks.source import TaskSource
+from rl_agent.tracking.console import Console
+from rl_agent.tracking.tracker import Tracker
+from rl_agent.trainer.base import StepResult
+from rl_agent.trainer.policy import PolicyFolder
+from rl_agent.weights.base import WeightSender
+
+if TYPE_CHECKING:
+    from rl_agent.cluster.bring_up import Cluster
+    from rl_agent.config.schema import Config
+    from rl_agent.run_folder import Checkpoint, RunFolder
+
+
+def run(config: Config, folder: RunFolder) -> None:
+    """Run the job."""
+    checkpoint = require_resumable(Path(config.resume)) if config.resume else None
+    asyncio.run(_run(config, folder, checkpoint))
+
+
+async def _run(config: Config, folder: RunFolder, checkpoint: Checkpoint | None) -> None:
+    """Bring everything up, then train."""
+    model = build(config.model, PolicyFolder)
+    source: TaskSource = build(config.data, TaskSource)
+    next(source.tasks(config.seed))  # unreadable data fails here, before anything starts
+    model_folder = model.folder(folder.root)
+    backend = build(config.weights, WeightSender).backend
+    first = checkpoint.step if checkpoint else 0
+    folder.truncate_metrics(first)
+    with (
+        Console(
+            steps=config.job.steps,
+            first_step=first,
+            rollouts_per_step=config.rollout.tasks_per_step * config.algo.group_size,
+            live=config.tracking.console,
+        ) as console,
+        Tracker(config.tracking, folder, as_plain(config), run_id=folder.root.name) as tracker,
+    ):
+        console.say(f"run folder: {folder.root}")
+        console.say("starting the policy server, the trainer and the rollout workers")
+        async with cluster(config, folder, model_folder, backend) as processes:
+            if checkpoint:
+                await processes.trainers.load(checkpoint.folder)
+                console.say(f"resuming after step {first}")
+            progress = Progress(config, folder, tracker, console, held_out(model, source, model_folder))
+            await _train(config, processes, source, progress, first)
+            await processes.trainers.export(folder.model)
+        progress.finish()
+
+
+async def _train(config: Config, processes: Cluster, source: TaskSource, progress: Progress, first: int) -> None:
+    """The loop. Step `s` turns weights number `s` into `s + 1`."""
+    await progress.before_training(processes, first)
+    async with asyncio.TaskGroup() as tasks:
+        watch = tasks.create_task(processes.watch())
+        driver = Driver(
+            scheduler=Scheduler(
+                tasks_per_step=config.rollout.tasks_per_step,
+                group_size=config.algo.group_size,
+                max_concurrent=config.rollout.max_concurrent,
+                max_staleness=config.algo.max_staleness,
+                last_step=config.job.steps,
+                version=first,
+            ),
+            source=source,
+            seed=config.seed,
+            retries=config.rollout.retries,
+            run_episode=processes.run_episode,
+            tasks=tasks,
+            on_rollout=progress.rollout,
+        )
+        for step in range(first, config.job.steps):
+            with progress.timed("rollout"):
+                groups = await driver.groups(step)
+            batch = build_batch(groups)
+            with progress.timed("train"):
+                trained = await processes.trainers.step(batch) if batch else StepResult(updated=False)
+            with progress.timed("push"):
+                await progress.push(processes, step + 1)
+            driver.pushed(step + 1)
+            records.save(progress.folder.rollouts, step + 1, groups, config.rollout.save)
+            await progress.after_step(processes, step + 1, rollout_metrics(groups, step) | dict(trained.metrics))
+        watch.cancel()
