@@ -78,7 +78,9 @@ class Sandbox(Protocol):
         code or a timeout raises SandboxError with the end of stderr.
         """
 
-    async def write_file(self, path: str, content: bytes | str | Path, *, user: str = "agent", mode: int | None = None) -> None:
+    async def write_file(
+        self, path: str, content: bytes | str | Path, *, user: str = "agent", mode: int | None = None
+    ) -> None:
         """Write a file (a Path is read from the host), making parent folders. Raises SandboxError on any failure."""
 
     async def read_file(self, path: str, *, user: str = "agent") -> bytes:

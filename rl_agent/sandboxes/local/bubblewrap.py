@@ -41,6 +41,10 @@ def arguments(root: str, *, network: Network, binds: Sequence[tuple[str, str]]) 
     if Path("/proc/sysrq-trigger").exists():
         words += ["--ro-bind", "/dev/null", "/proc/sysrq-trigger"]
     words += ["--perms", "1777", "--size", str(SHM_BYTES), "--tmpfs", "/dev/shm"]  # noqa: S108 (the sandbox's own)
+    # bubblewrap itself would make missing parents for root only.
+    parents = {str(parent): None for _, target in binds for parent in reversed(list(Path(target).parents)[:-1])}
+    for parent in parents:
+        words += ["--perms", "0755", "--dir", parent]
     for source, target in binds:
         words += ["--ro-bind", source, target]
     words += ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--hostname", "sandbox"]

@@ -1,0 +1,62 @@
+"""Schema of `harness/`: which agent CLI works on the tasks, and how it is set up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from omegaconf import MISSING
+
+
+@dataclass(slots=True, kw_only=True)
+class HarnessConfig:
+    """What every agent CLI has."""
+
+    _target_: str = MISSING
+    binary: str | None = None
+    """The CLI's program on this machine; null: the pinned one that `make setup` fetched."""
+    cli_tarball: str | None = None
+    """An npm package (.tgz) of the CLI's linux-x64 build to take the program from instead."""
+    node_tarball: str | None = None
+    """A Node.js binary distribution (.tar.gz, .tar.xz) to put on the agent's PATH, for images that lack one."""
+    cache_dir: str | None = None
+    """Where unpacked CLIs are kept; null: ~/.cache/rl_agent/clis."""
+    prompt: str = "{problem_statement}"
+    """The agent's prompt; may use {problem_statement}, {task_id} and {workdir}."""
+    system_prompt: str | None = None
+    """Replaces the CLI's own; null keeps it."""
+    tools: list[str] = field(default_factory=list)
+    model_name: str = "policy"
+    """What the CLI calls its model. Names that the vendor knows select other prompts and limits."""
+    max_turns: int | None = None
+    """Most replies of the policy in one run; null: no bound."""
+    time_budget_s: float = 1800.0
+    max_context_tokens: int = 65536
+    """The window that the CLI believes in. The engine's real one is the adapter's business."""
+    bash_timeout_s: float = 120.0
+    """Longest run of one shell command of the agent."""
+    compaction: int | None = None
+    """Let the CLI summarise its history above this many tokens; null: never."""
+    extra_args: list[str] = field(default_factory=list)
+    extra_env: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True, kw_only=True)
+class ClaudeCodeConfig(HarnessConfig):
+    """Claude Code, headless."""
+
+    _target_: str = "rl_agent.harnesses.claude_code.ClaudeCode"
+    bare: bool = True
+    """Claude Code's --bare: no reminders, no CLAUDE.md, short prompts; knows the tools Bash, Edit and Read only."""
+    max_output_tokens: int = 8192
+    """Most tokens that one reply may ask for; the configured sampling can only lower it."""
+
+
+@dataclass(slots=True, kw_only=True)
+class CodexConfig(HarnessConfig):
+    """Codex, headless. It never asks for an output limit: the configured sampling has it."""
+
+    _target_: str = "rl_agent.harnesses.codex.Codex"
+
+
+SCHEMAS: Final = {"claude_code": ClaudeCodeConfig, "codex": CodexConfig}

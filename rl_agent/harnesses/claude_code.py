@@ -1,0 +1,144 @@
+"""Claude Code, headless: its flags, its environment, how it ends.
+
+It speaks to `base_url` alone: no login, no DNS, no other connection. Its history is prefix-stable with these settings.
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Final
+
+from rl_agent.harnesses.base import ExitReason
+from rl_agent.harnesses.cli_files import CLAUDE_CODE, program_assets
+from rl_agent.harnesses.run import check_prompt, check_tools, prompt, result_of, run_cli
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rl_agent.harnesses.base import Budget, HarnessResult
+    from rl_agent.sandboxes.base import Asset, Sandbox
+    from rl_agent.tasks.task import Task
+
+BARE_TOOLS: Final = ("Bash", "Edit", "Read")
+SESSION_ID: Final = "00000000-0000-4000-8000-000000000001"
+"""It appears in the paths of long outputs, so a random one would make equal rollouts differ."""
+PATIENCE_MS: Final = 1_800_000
+"""The longest silence that the CLI can be made to bear, half an hour."""
+FIXED_ENVIRONMENT: Final = {
+    "IS_SANDBOX": "1",
+    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+    "CLAUDE_CODE_ATTRIBUTION_HEADER": "0",
+    "CLAUDE_CODE_DISABLE_EXPERIMENTAL_BETAS": "1",
+    "CLAUDE_CODE_DISABLE_THINKING": "1",  # thinking comes from the policy's own template, not from the CLI's request
+    "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",
+    "CLAUDE_CODE_DISABLE_NONSTREAMING_FALLBACK": "1",
+    "CLAUDE_CODE_DISABLE_GIT_INSTRUCTIONS": "1",
+    "CLAUDE_CODE_MAX_RETRIES": "2",
+    "CLAUDE_BYTE_STREAM_IDLE_TIMEOUT_MS": str(PATIENCE_MS),
+    "API_TIMEOUT_MS": str(PATIENCE_MS),
+    "DISABLE_PROMPT_CACHING": "1",
+    "ENABLE_TOOL_SEARCH": "false",  # it would insert tools into the middle of the prefix
+}
+
+
+class ClaudeCode:
+    """See `Harness`."""
+
+    def __init__(
+        self,
+        *,
+        binary: str | None,
+        cli_tarball: str | None,
+        node_tarball: str | None,
+        cache_dir: str | None,
+        prompt: str,
+        system_prompt: str | None,
+        tools: list[str],
+        model_name: str,
+        max_turns: int | None,
+        time_budget_s: float,
+        max_context_tokens: int,
+        bash_timeout_s: float,
+        compaction: int | None,
+        extra_args: list[str],
+        extra_env: dict[str, str],
+        bare: bool,
+        max_output_tokens: int,
+    ) -> None:
+        check_prompt(prompt)
+        if bare:
+            check_tools(tools, BARE_TOOLS, "with harness.bare Claude Code knows only")
+        self._binary = binary
+        self._cli_tarball = cli_tarball
+        self._node_tarball = node_tarball
+        self._cache_dir = cache_dir
+        self._prompt = prompt
+        self._time_budget_s = time_budget_s
+        self._arguments = [
+            *(["--bare"] if bare else []),
+            *(["--system-prompt", system_prompt] if system_prompt is not None else []),
+            *("--tools", ",".join(tools), "--output-format", "stream-json", "--verbose"),
+            *("--dangerously-skip-permissions", "--session-id", SESSION_ID),
+            *(["--max-turns", str(max_turns)] if max_turns is not None else []),
+            *extra_args,
+        ]
+        bash_ms = str(round(bash_timeout_s * 1000))
+        compact = {"DISABLE_AUTO_COMPACT": "1"}
+        if compaction is not None:
+            percent = max(1, round(100 * compaction / max_context_tokens))
+            compact = {"CLAUDE_AUTOCOMPACT_PCT_OVERRIDE": str(percent)}
+        self._environment = {
+            **FIXED_ENVIRONMENT,
+            **dict.fromkeys(
+                ("ANTHROPIC_MODEL", "ANTHROPIC_DEFAULT_HAIKU_MODEL", "ANTHROPIC_SMALL_FAST_MODEL"), model_name
+            ),
+            "CLAUDE_CODE_MAX_CONTEXT_TOKENS": str(max_context_tokens),
+            "CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(max_output_tokens),
+            "BASH_DEFAULT_TIMEOUT_MS": bash_ms,
+            "BASH_MAX_TIMEOUT_MS": bash_ms,
+            **compact,
+            **extra_env,
+        }
+
+    @property
+    def dialect(self) -> str:
+        """See `Harness.dialect`."""
+        return "rl_agent.adapters.anthropic_messages.AnthropicMessages"
+
+    @property
+    def assets(self) -> Sequence[Asset]:
+        """See `Harness.assets`."""
+        return program_assets(
+            CLAUDE_CODE,
+            binary=self._binary,
+            cli_tarball=self._cli_tarball,
+            node_tarball=self._node_tarball,
+            cache_dir=self._cache_dir,
+        )
+
+    async def install(self, sandbox: Sandbox) -> None:
+        """Nothing to put: flags and environment say it all."""
+
+    async def run(self, sandbox: Sandbox, *, task: Task, base_url: str, token: str, budget: Budget) -> HarnessResult:
+        """See `Harness.run`."""
+        words = [CLAUDE_CODE.target, "-p", prompt(self._prompt, task), *self._arguments]
+        environment = {**self._environment, "ANTHROPIC_BASE_URL": base_url, "ANTHROPIC_API_KEY": token}
+        result, last = await run_cli(
+            sandbox,
+            f"exec {shlex.join(words)} </dev/null",
+            name="Claude Code",
+            task=task,
+            env=environment,
+            time_s=min(self._time_budget_s, budget.time_s),
+        )
+        return result_of(result, _reason(result.exit_code, last, timed_out=result.timed_out))
+
+
+def _reason(exit_code: int, last: Mapping[str, object], *, timed_out: bool) -> ExitReason:
+    if timed_out:
+        return ExitReason.TIME_BUDGET
+    if exit_code == 0:
+        return ExitReason.FINISHED
+    if last.get("terminal_reason") == "max_turns" or last.get("subtype") == "error_max_turns":
+        return ExitReason.TURN_LIMIT
+    return ExitReason.CLI_ERROR

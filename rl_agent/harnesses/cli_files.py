@@ -1,0 +1,160 @@
+"""The agent CLIs' program files: which versions are pinned, where they are cached, how one is unpacked from its package."""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import hashlib
+import shutil
+import tarfile
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from rl_agent.errors import HarnessError
+from rl_agent.sandboxes.base import Asset
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+BIN_FOLDER: Final = "/opt/rl_agent/bin"
+"""Where the CLIs stand in a sandbox."""
+NODE_FOLDER: Final = "/opt/rl_agent/node"
+READ_BYTES: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pin:
+    """One exact version of a CLI. They change weekly, and with them the texts that a policy sees: never a range."""
+
+    name: str
+    package: str
+    """As npm takes it."""
+    version: str
+    integrity: str
+    """npm's own form: sha512, base64."""
+    member: str
+    """The program's path in the package; nothing else of it is needed."""
+    program: str
+    """Its name in a sandbox."""
+
+    @property
+    def target(self) -> str:
+        """Its path in a sandbox."""
+        return f"{BIN_FOLDER}/{self.program}"
+
+
+CLAUDE_CODE: Final = Pin(
+    name="claude_code",
+    package="@anthropic-ai/claude-code-linux-x64@2.1.332",
+    version="2.1.332",
+    integrity="sha512-f4JWhzwYutJIHScC7/dYOPX6s28tt7ZADhsOi8zwOHq5fFPEuUeChh2NMfinSg0GrUckYxaeebC4h0DqiKzLcw==",
+    member="package/claude",
+    program="claude",
+)
+CODEX: Final = Pin(
+    name="codex",
+    package="@openai/codex@0.171.0-linux-x64",
+    version="0.171.0",
+    integrity="sha512-l66NZkQgdk2C3pbcfULDz42yEUB581MVA6I+Y43Wp4OIqEy73HCdmZ0GTjeAHY2ycuH4N00d9VsLrwT1jxshTw==",
+    member="package/vendor/x86_64-unknown-linux-musl/bin/codex",
+    program="codex",
+)
+PINS: Final = (CLAUDE_CODE, CODEX)
+
+
+def cache_folder(configured: str | None) -> Path:
+    """Where unpacked CLIs are kept between runs."""
+    return Path(configured).expanduser() if configured else Path.home() / ".cache" / "rl_agent" / "clis"
+
+
+def cached_program(pin: Pin, cache: Path) -> Path:
+    """Where the pinned program is once it has been fetched."""
+    return cache / f"{pin.name}-{pin.version}" / pin.program
+
+
+def program_assets(
+    pin: Pin, *, binary: str | None, cli_tarball: str | None, node_tarball: str | None, cache_dir: str | None
+) -> list[Asset]:
+    """What a sandbox needs to run the CLI: the given program, the given package's, or the pinned one from the cache."""
+    cache = cache_folder(cache_dir)
+    if binary is not None:
+        source, remedy = Path(binary).expanduser(), "point harness.binary at the CLI's program"
+    elif cli_tarball is not None:
+        source, remedy = unpack_once(Path(cli_tarball).expanduser(), pin.member, cache, pin.program), ""
+    else:
+        source, remedy = cached_program(pin, cache), "run `make setup`, which fetches the pinned CLIs"
+    if not source.is_file():
+        raise HarnessError(f"{pin.name}: there is no program at {source}. Remedy: {remedy}.")
+    assets = [Asset(source=source.resolve(), target=pin.target)]
+    if node_tarball is not None:
+        node = unpack_once(Path(node_tarball).expanduser(), None, cache, "node")
+        inner = [path for path in node.iterdir() if (path / "bin" / "node").is_file()]
+        assets.append(Asset(source=(inner[0] if inner else node).resolve(), target=NODE_FOLDER))
+    return assets
+
+
+def verify(tarball: Path, integrity: str) -> None:
+    """Raise HarnessError unless the file has exactly the pinned content."""
+    digest = hashlib.sha512()
+    with tarball.open("rb") as file:
+        while chunk := file.read(READ_BYTES):
+            digest.update(chunk)
+    found = "sha512-" + base64.b64encode(digest.digest()).decode()
+    if found != integrity:
+        raise HarnessError(
+            f"{tarball.name} is not the pinned package: its integrity is {found}, pinned is {integrity}. "
+            "Remedy: the registry or a proxy altered it; fetch from a registry that you trust."
+        )
+
+
+def unpack_once(tarball: Path, member: str | None, cache: Path, name: str) -> Path:
+    """Unpack one file (or, without `member`, all) of a local tarball into the cache, in a folder named by its content."""
+    if not tarball.is_file():
+        raise HarnessError(f"there is no tarball {tarball}. Remedy: correct the path in the harness's configuration.")
+    with tarball.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    folder = cache / f"tarball-{digest[:16]}"
+    if not (folder / name).exists():
+        unpack(tarball, member, folder, name)
+    return folder / name
+
+
+def unpack(tarball: Path, member: str | None, folder: Path, name: str) -> None:
+    """Make `folder/name` from a tarball, all at once: other processes see either nothing or the whole."""
+    with locked(folder):
+        if (folder / name).exists():
+            return
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".unpacking-") as temporary:
+            new = Path(temporary, "new")
+            new.mkdir()
+            with tarfile.open(tarball) as archive:
+                if member is None:
+                    archive.extractall(new / name, filter="tar")
+                else:
+                    _extract_program(archive, member, new / name, tarball)
+            shutil.rmtree(folder, ignore_errors=True)
+            new.rename(folder)
+
+
+def _extract_program(archive: tarfile.TarFile, member: str, target: Path, tarball: Path) -> None:
+    try:
+        source = archive.extractfile(member)
+    except KeyError:
+        source = None
+    if source is None:
+        raise HarnessError(f"{tarball} has no {member}. Remedy: use the package of the linux-x64 build.")
+    with source, target.open("wb") as out:
+        shutil.copyfileobj(source, out, READ_BYTES)
+    target.chmod(0o755)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep other processes out while `folder` is made."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_name(f".{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,211 @@
+"""Codex, headless: its configuration file, its model catalog, its flags, how it ends.
+
+It speaks to `base_url` alone: no login, no DNS, no other connection. It has no turn limit of its own (the adapter ends a
+session) and no way to leave out write_stdin beside exec_command.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import TYPE_CHECKING, Any, Final
+
+from rl_agent.harnesses.base import ExitReason
+from rl_agent.harnesses.cli_files import CODEX, program_assets
+from rl_agent.harnesses.run import check_prompt, check_tools, prompt, result_of, run_cli
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rl_agent.harnesses.base import Budget, HarnessResult
+    from rl_agent.sandboxes.base import Asset, Sandbox
+    from rl_agent.tasks.task import Task
+
+TOOLS: Final = ("exec_command", "apply_patch")
+HOME: Final = "$HOME/.codex"
+"""CODEX_HOME; it must not lie below /tmp."""
+TOKEN_VARIABLE: Final = "RL_AGENT_SESSION_TOKEN"  # noqa: S105 (the variable's name)
+UNBOUNDED_WINDOW: Final = 100_000_000
+"""Codex compacts at nine tenths of its window, whatever it is told; only a window out of reach stops that."""
+PATIENCE_MS: Final = 1_800_000
+DEFAULT_SYSTEM_PROMPT: Final = "You are a coding agent."
+OFF: Final = (
+    *("api_key_model_discovery", "apps", "browser_use", "code_mode_host", "computer_use", "daemon_auto_start"),
+    *("enable_request_compression", "fast_mode", "goals", "guardian_approval", "hooks", "image_generation"),
+    *("in_app_browser", "incremental_tools", "mentions_v2", "multi_agent", "plugin_sharing", "plugins"),
+    *("remote_plugin", "request_user_input", "shell_snapshot", "skill_mcp_dependency_install", "skill_search"),
+    *("sleep_tool", "tool_suggest", "ultrafast_mode", "unbounded_connection_retries", "view_image"),
+    "workspace_dependencies",
+)
+"""Features that would talk to other hosts, hang at the exit, or put more into the prompt."""
+INSTALL: Final = (
+    f'umask 077 && mkdir -p "{HOME}" && printf %s "$CODEX_CONFIG" >"{HOME}/config.toml" '
+    f'&& printf %s "$CODEX_CATALOG" >"{HOME}/catalog.json"'
+)
+INSTALL_TIMEOUT_S: Final = 60
+
+
+class Codex:
+    """See `Harness`."""
+
+    def __init__(
+        self,
+        *,
+        binary: str | None,
+        cli_tarball: str | None,
+        node_tarball: str | None,
+        cache_dir: str | None,
+        prompt: str,
+        system_prompt: str | None,
+        tools: list[str],
+        model_name: str,
+        max_turns: int | None,
+        time_budget_s: float,
+        max_context_tokens: int,
+        bash_timeout_s: float,
+        compaction: int | None,
+        extra_args: list[str],
+        extra_env: dict[str, str],
+    ) -> None:
+        check_prompt(prompt)
+        check_tools(tools, TOOLS, "Codex can be given")
+        self._binary = binary
+        self._cli_tarball = cli_tarball
+        self._node_tarball = node_tarball
+        self._cache_dir = cache_dir
+        self._prompt = prompt
+        self._time_budget_s = time_budget_s
+        self._extra_args = list(extra_args)
+        self._extra_env = dict(extra_env)
+        window = UNBOUNDED_WINDOW if compaction is None else max_context_tokens
+        self._catalog = json.dumps({"models": [_catalog_entry(model_name, system_prompt, tools, window)]})
+        self._config = _config(model_name, window, compaction, round(bash_timeout_s * 1000))
+
+    @property
+    def dialect(self) -> str:
+        """See `Harness.dialect`."""
+        return "rl_agent.adapters.openai_responses.OpenAIResponses"
+
+    @property
+    def assets(self) -> Sequence[Asset]:
+        """See `Harness.assets`."""
+        return program_assets(
+            CODEX,
+            binary=self._binary,
+            cli_tarball=self._cli_tarball,
+            node_tarball=self._node_tarball,
+            cache_dir=self._cache_dir,
+        )
+
+    async def install(self, sandbox: Sandbox) -> None:
+        """See `Harness.install`."""
+        files = {"CODEX_CONFIG": self._config, "CODEX_CATALOG": self._catalog}
+        await sandbox.exec(INSTALL, env=files, timeout=INSTALL_TIMEOUT_S, check=True)
+
+    async def run(self, sandbox: Sandbox, *, task: Task, base_url: str, token: str, budget: Budget) -> HarnessResult:
+        """See `Harness.run`."""
+        words = [
+            *(CODEX.target, "exec", "--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"),
+            *("-c", f"model_providers.rl.base_url={json.dumps(base_url + '/v1')}"),
+            *self._extra_args,
+        ]
+        command = (
+            f'export CODEX_HOME="{HOME}"; exec {shlex.join(words)} '
+            f'-c "model_catalog_json=\\"$CODEX_HOME/catalog.json\\"" {shlex.quote(prompt(self._prompt, task))} </dev/null'
+        )
+        result, _ = await run_cli(
+            sandbox,
+            command,
+            name="Codex",
+            task=task,
+            env={**self._extra_env, TOKEN_VARIABLE: token},
+            time_s=min(self._time_budget_s, budget.time_s),
+        )
+        return result_of(result, _reason(result.exit_code, timed_out=result.timed_out))
+
+
+def _reason(exit_code: int, *, timed_out: bool) -> ExitReason:
+    if timed_out:
+        return ExitReason.TIME_BUDGET
+    return ExitReason.FINISHED if exit_code == 0 else ExitReason.CLI_ERROR
+
+
+def _catalog_entry(model_name: str, system_prompt: str | None, tools: list[str], window: int) -> dict[str, Any]:
+    """A model that Codex knows everything about: for an unknown one it would bring a long prompt and other tools."""
+    return {
+        "slug": model_name,
+        "display_name": model_name,
+        "description": model_name,
+        "base_instructions": DEFAULT_SYSTEM_PROMPT if system_prompt is None else system_prompt,
+        "model_messages": None,
+        "prefer_websockets": False,
+        "support_verbosity": False,
+        "apply_patch_tool_type": "freeform" if "apply_patch" in tools else None,
+        "input_modalities": ["text"],
+        "truncation_policy": {"mode": "tokens", "limit": 10000},
+        "supports_parallel_tool_calls": True,
+        "tool_mode": None,
+        "multi_agent_version": None,
+        "use_responses_lite": False,
+        "include_skills_usage_instructions": False,
+        "include_apps_usage_instructions": False,
+        "include_plugin_usage_instructions": False,
+        "context_window": window,
+        "max_context_window": window,
+        "auto_compact_token_limit": None,
+        "default_reasoning_summary": "none",
+        "default_reasoning_level": "medium",
+        "supported_reasoning_levels": [{"effort": "medium", "description": "m"}],
+        "shell_type": "shell_command" if "exec_command" in tools else "disabled",
+        "visibility": "list",
+        "minimal_client_version": "0.1.0",
+        "supported_in_api": True,
+        "priority": 13,
+        "experimental_supported_tools": [],
+        "supports_search_tool": False,
+        "service_tiers": [],
+        "supports_reasoning_summaries": True,
+    }
+
+
+def _config(model_name: str, window: int, compaction: int | None, bash_ms: int) -> str:
+    """The text of config.toml; JSON's strings are TOML's too."""
+    off = "\n".join(f"{name} = false" for name in OFF)
+    compact = "" if compaction is None else f"model_auto_compact_token_limit = {compaction}\n"
+    return f"""\
+model = {json.dumps(model_name)}
+model_provider = "rl"
+model_context_window = {window}
+{compact}web_search = "disabled"
+check_for_update_on_startup = false
+include_permissions_instructions = false
+include_apps_instructions = false
+include_collaboration_mode_instructions = false
+include_environment_context = false
+project_doc_max_bytes = 0
+model_reasoning_summary = "none"
+background_terminal_max_timeout = {bash_ms}
+allow_login_shell = false
+[model_providers.rl]
+name = "rl"
+base_url = ""
+wire_api = "responses"
+env_key = "{TOKEN_VARIABLE}"
+request_max_retries = 3
+stream_max_retries = 3
+stream_idle_timeout_ms = {PATIENCE_MS}
+[analytics]
+enabled = false
+[feedback]
+enabled = false
+[agents]
+enabled = false
+[skills]
+include_instructions = false
+[skills.bundled]
+enabled = false
+[tools]
+experimental_request_user_input = {{ enabled = false }}
+[features]
+{off}
+"""
