@@ -121,20 +121,28 @@ async def cluster(config: Config, folder: RunFolder, model_folder: Path, weight_
         worker = _actor(RolloutWorker, cpus=config.cluster.cpus_per_worker, at_once=CALLS_AT_ONCE)
         workers = [worker.remote(config, folder, number) for number in range(config.cluster.rollout_workers)]
         try:
-            async with asyncio.timeout(config.cluster.start_timeout_s), asyncio.TaskGroup() as tasks:
-                address = tasks.create_task(
-                    result(server.start.remote(model_folder, weight_backend), "the policy server")
-                )
-                ranks = tasks.create_task(_start_trainers(config, folder, model_folder))
-            for number, handle in enumerate(workers):
-                await result(handle.start.remote(address.result(), model_folder), f"rollout worker {number}")
-            yield Cluster(ranks.result(), server, workers)
-        except TimeoutError:
-            raise InfraError(
-                f"the run's processes were not up after cluster.start_timeout_s={config.cluster.start_timeout_s:.0f} s"
-            ) from None
+            async with _time_limit(config.cluster.start_timeout_s), asyncio.TaskGroup() as starting:
+                address = starting.create_task(result(server.start.remote(model_folder, weight_backend), "the policy server"))
+                ranks = starting.create_task(_start_trainers(config, folder, model_folder))
+            async with asyncio.TaskGroup() as serving:
+                for number, handle in enumerate(workers):
+                    serve = handle.serve.remote(address.result(), model_folder)
+                    serving.create_task(result(serve, f"rollout worker {number}"))
+                async with _time_limit(config.cluster.start_timeout_s):
+                    await asyncio.gather(*(result(handle.ready.remote(), "a rollout worker") for handle in workers))
+                yield Cluster(ranks.result(), server, workers)
+                await _stop(workers)
         finally:
             await _stop([*workers, server])
+
+
+@asynccontextmanager
+async def _time_limit(seconds: float) -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        raise InfraError(f"the run's processes were not up after cluster.start_timeout_s={seconds:.0f} s") from None
 
 
 async def _start_trainers(config: Config, folder: RunFolder, model_folder: Path) -> Trainers:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack
+import asyncio
 from typing import TYPE_CHECKING
 
-from rl_agent.adapters.server import AdapterServer
+from rl_agent.adapters.build import build_adapter
 from rl_agent.cluster.process import set_up
-from rl_agent.config.load import build, locate
+from rl_agent.config.adapter import HistoryReasoning
+from rl_agent.config.load import build
 from rl_agent.engine.base import EngineServer
 from rl_agent.graders.base import Grader
 from rl_agent.harnesses.base import Harness
@@ -28,59 +29,66 @@ GUARD_MARGIN_S = 180.0
 
 
 class RolloutWorker:
-    """Wrapped as a Ray actor by `cluster.bring_up`."""
+    """Wrapped as a Ray actor by `cluster.bring_up`: `serve` runs as long as the worker lives, `run` once an episode."""
 
     def __init__(self, config: Config, folder: RunFolder, number: int) -> None:
         set_up(folder.log(f"rollout_worker_{number}"))
         self._config = config
-        self._stack = AsyncExitStack()
-        self._runner: EpisodeRunner | None = None
+        self._runner: asyncio.Future[EpisodeRunner] | None = None
+        self._stopping = asyncio.Event()
 
-    async def start(self, address: str, model_folder: Path) -> None:
-        """Open the adapter against the policy server at `address`, and remove what killed runs left."""
+    async def serve(self, address: str, model_folder: Path) -> None:
+        """Keep the adapter open against the policy server at `address`, until `stop`."""
         config, rollout = self._config, self._config.rollout
         provider: SandboxProvider = build(config.sandbox, SandboxProvider)
         harness: Harness = build(config.harness, Harness)
         grader: Grader = build(config.grader, Grader)
-        await provider.sweep()
-        renderer = build_renderer(
-            model_folder,
-            config.model.renderer,
-            keep_reasoning=config.adapter.history_reasoning == "keep",
-        )
         server: EngineServer = build(config.engine, EngineServer)
-        engine = await self._stack.enter_async_context(server.client(address))
-        dialect = harness.dialect if config.adapter.dialect == "auto" else config.adapter.dialect
-        adapter = AdapterServer(
-            config=config.adapter,
-            dialects=[locate(dialect)()],
-            engine=engine,
-            renderer=renderer,
-            sampling=_sampling(config),
-            max_turns=rollout.max_turns,
-            max_context_tokens=rollout.max_context_tokens,
-        )
-        await self._stack.enter_async_context(adapter)
-        guard = rollout.guard_s or config.harness.time_budget_s + config.grader.timeout_s + GUARD_MARGIN_S
-        self._runner = EpisodeRunner(
-            provider=provider,
-            harness=harness,
-            grader=grader,
-            adapter=adapter,
-            limits=EpisodeLimits(
-                agent_s=config.harness.time_budget_s, workspace_s=rollout.workspace_timeout_s, guard_s=guard
-            ),
-        )
+        harness.assets  # noqa: B018 (a CLI that was not fetched fails here, once)
+        await provider.sweep()
+        keep = config.adapter.history_reasoning is HistoryReasoning.keep
+        async with server.client(address) as engine:
+            adapter = build_adapter(
+                config.adapter,
+                harness_dialect=harness.dialect,
+                engine=engine,
+                renderer=build_renderer(model_folder, config.model.renderer, keep_reasoning=keep),
+                sampling=_sampling(config),
+                max_context_tokens=rollout.max_context_tokens,
+                max_turns=rollout.max_turns,
+            )
+            async with adapter:
+                guard = rollout.guard_s or config.harness.time_budget_s + config.grader.timeout_s + GUARD_MARGIN_S
+                runner = EpisodeRunner(
+                    provider=provider,
+                    harness=harness,
+                    grader=grader,
+                    adapter=adapter,
+                    advertise_host=config.adapter.advertise_host,
+                    limits=EpisodeLimits(
+                        agent_s=config.harness.time_budget_s, workspace_s=rollout.workspace_timeout_s, guard_s=guard
+                    ),
+                )
+                self._ready().set_result(runner)
+                await self._stopping.wait()
+
+    async def ready(self) -> None:
+        """Returns when episodes can run."""
+        await self._ready()
 
     async def run(self, request: EpisodeRequest) -> Rollout:
         """One episode."""
-        if self._runner is None:
-            raise RuntimeError("run before start")
-        return await self._runner.run(request)
+        return await (await self._ready()).run(request)
 
     async def stop(self) -> None:
-        """Close the adapter and the connection to the engine."""
-        await self._stack.aclose()
+        """End `serve`."""
+        self._stopping.set()
+
+    def _ready(self) -> asyncio.Future[EpisodeRunner]:
+        """Made on first use: only then is there a running loop."""
+        if self._runner is None:
+            self._runner = asyncio.get_running_loop().create_future()
+        return self._runner
 
 
 def _sampling(config: Config) -> Sampling:

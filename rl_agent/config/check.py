@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
+
 from rl_agent.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ class Problem:
     what: str
     remedy: str
 
+    @override
     def __str__(self) -> str:
         return f"{self.where}: {self.what} Remedy: {self.remedy}"
 

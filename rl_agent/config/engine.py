@@ -38,4 +38,15 @@ class VllmConfig:
     """Appended to vLLM's command line."""
 
 
-SCHEMAS: Final = {"vllm": VllmConfig}
+@dataclass(slots=True, kw_only=True)
+class DemonstratorConfig:
+    """A script that solves toy tasks, in place of a policy."""
+
+    _target_: str = "rl_agent.engine.demonstrator.Demonstrator"
+    style: str = "claude_code"
+    """The agent CLI whose tools it calls."""
+    delay_s: float = 0.0
+    """How long each reply takes."""
+
+
+SCHEMAS: Final = {"vllm": VllmConfig, "demonstrator": DemonstratorConfig}

@@ -18,13 +18,13 @@ from rl_agent.tokens.turn import FinishReason, Generation, Turn, VersionSpan
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from rl_agent.engine.agent_style import AgentStyle
     from rl_agent.tasks.toy import ToyTask
     from rl_agent.tokens.renderer import Renderer
     from rl_agent.tokens.turn import Bool, Int32
 
-Encode = "Callable[[str], Int32]"
 FAREWELL: Final = "Done."
 END: Final = "<|im_end|>"
 """The tiny policy's end of turn."""
@@ -38,6 +38,14 @@ class Demonstration:
     """[T] int32."""
     sampled: Bool
     """[T] bool: the tokens that the policy would have sampled."""
+
+
+def encoder(folder: Path) -> Callable[[str], Int32]:
+    """Text -> [T] int32 with the tokenizer in a model folder; special tokens are recognised."""
+    from tokenizers import Tokenizer  # noqa: PLC0415 (heavy; most of this room does without it)
+
+    backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    return lambda text: np.array(backend.encode(text, add_special_tokens=False).ids, dtype=np.int32)
 
 
 def replies(task: ToyTask, expression: str, style: AgentStyle) -> list[str]:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rl_agent.engine.agent_style import agent_style
-from rl_agent.engine.demonstration import Demonstrations
+from rl_agent.engine.demonstration import Demonstrations, encoder
 from rl_agent.tasks.toy import ToyTasks, held_out_tasks
 from rl_agent.tokens.template_renderer import TemplateRenderer
-from rl_agent.trainer.tiny import TinyPolicy, encoder
+from rl_agent.trainer.tiny import TinyPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -83,9 +83,9 @@ class Progress:
     def finish(self) -> None:
         """The table and the figures of the end."""
         history = [json.loads(line) for line in self.folder.metrics.read_text().splitlines()]
-        figures = {"steps": len(history), "seconds": round(time.perf_counter() - self._started, 1)}
+        figures: dict[str, float] = {"steps": len(history), "seconds": round(time.perf_counter() - self._started, 1)}
         if self._p_right_before is not None and "eval/p_right" in history[-1]:
             figures |= {"p_right_before": self._p_right_before, "p_right_after": history[-1]["eval/p_right"]}
         self._tracker.summary(figures)
-        shown = {name: f"{value:.3f}" if isinstance(value, float) else str(value) for name, value in figures.items()}
+        shown = {name: f"{value:g}" if name in ("steps", "seconds") else f"{value:.3f}" for name, value in figures.items()}
         self._console.summary(history, shown | {"trained policy": str(self.folder.model)})

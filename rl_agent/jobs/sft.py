@@ -14,7 +14,7 @@ from rl_agent.algo.batch import TrainBatch
 from rl_agent.cluster.bring_up import trainers
 from rl_agent.config.load import as_plain, build
 from rl_agent.engine.agent_style import agent_style
-from rl_agent.engine.demonstration import Demonstrations
+from rl_agent.engine.demonstration import Demonstrations, encoder
 from rl_agent.errors import ConfigError
 from rl_agent.jobs.held_out import held_out
 from rl_agent.tasks.toy import ToyTasks, toy_tasks
@@ -22,7 +22,7 @@ from rl_agent.tasks.toy_kinds import KINDS
 from rl_agent.tokens.template_renderer import TemplateRenderer
 from rl_agent.tracking.console import Console
 from rl_agent.tracking.tracker import Tracker
-from rl_agent.trainer.tiny import TinyPolicy, encoder
+from rl_agent.trainer.tiny import TinyPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

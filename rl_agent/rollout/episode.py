@@ -73,12 +73,15 @@ class EpisodeRunner:
         harness: Harness,
         grader: Grader,
         adapter: AdapterServer,
+        advertise_host: str | None,
         limits: EpisodeLimits,
     ) -> None:
+        """`advertise_host`: how sandboxes reach the adapter; None: through the port that the sandbox exposes."""
         self._provider = provider
         self._harness = harness
         self._grader = grader
         self._adapter = adapter
+        self._advertise_host = advertise_host
         self._limits = limits
 
     async def run(self, request: EpisodeRequest) -> Rollout:
@@ -131,7 +134,7 @@ class EpisodeRunner:
         """One adapter session around one agent process."""
         session = self._adapter.open_session(f"{request.rollout_id}-{request.attempt}")
         try:
-            origin = await sandbox.expose(self._adapter.port)
+            origin = await self._origin(sandbox)
             trace.result = await self._harness.run(
                 sandbox,
                 task=request.task,
@@ -141,6 +144,13 @@ class EpisodeRunner:
             )
         finally:
             trace.record = await self._adapter.close_session(session.id)
+        if trace.record.failure is not None:
+            raise trace.record.failure
+
+    async def _origin(self, sandbox: Sandbox) -> str:
+        if self._advertise_host is not None:
+            return f"http://{self._advertise_host}:{self._adapter.port}"
+        return await sandbox.expose(self._adapter.port)
 
 
 def _rollout(

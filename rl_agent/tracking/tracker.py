@@ -35,7 +35,7 @@ class Tracker:
             require("WANDB_API_KEY", "tracking.wandb=online")
         if self._config.wandb is not WandbMode.disabled:
             self._run = wandb.init(
-                mode=str(self._config.wandb.value),
+                mode="online" if self._config.wandb is WandbMode.online else "offline",
                 project=self._config.project,
                 entity=self._config.entity,
                 group=self._config.group,

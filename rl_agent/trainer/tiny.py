@@ -11,8 +11,6 @@ import random
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
 from rl_agent.engine.agent_style import SYSTEM_PROMPT, agent_style
 from rl_agent.engine.demonstration import END, replies
 from rl_agent.errors import ConfigError
@@ -20,10 +18,9 @@ from rl_agent.tasks.toy import toy_tasks
 from rl_agent.tasks.toy_kinds import KINDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from rl_agent.engine.agent_style import AgentStyle
-    from rl_agent.tokens.turn import Int32
 
 WARM_STARTS: Final = Path(__file__).parent / "warm_start"
 TEMPLATE: Final = Path(__file__).parent / "tiny_chat_template.jinja"
@@ -158,11 +155,3 @@ def _corpus(style: AgentStyle, fixed: list[str]) -> Iterator[str]:
                 pieces = [part for piece in pieces for part in piece.split(phrase)]
             yield from (piece for piece in pieces if piece)
         yield from ("system\n", "user\n", "assistant\n", "\n")
-
-
-def encoder(folder: Path) -> Callable[[str], Int32]:
-    """Text -> [T] int32 with the tokenizer of a tiny policy's folder; special tokens are recognised."""
-    from tokenizers import Tokenizer  # noqa: PLC0415 (as above)
-
-    backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    return lambda text: np.array(backend.encode(text, add_special_tokens=False).ids, dtype=np.int32)

@@ -1,0 +1,121 @@
+"""A scripted engine: answers a toy task's prompts with the next reply of a demonstration, token for token.
+
+It stands in for vLLM where a run must not depend on a policy: contract tests of the live CLIs, and `engine=demonstrator`.
+It reads everything that it needs from the prompt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self
+
+import numpy as np
+
+from rl_agent.engine.agent_style import agent_style
+from rl_agent.engine.demonstration import encoder, replies
+from rl_agent.errors import EngineError
+from rl_agent.tasks.toy import ToyTask
+from rl_agent.tasks.toy_kinds import KINDS
+from rl_agent.tokens.template_renderer import TemplateRenderer
+from rl_agent.tokens.turn import FinishReason, Generation, VersionSpan
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from rl_agent.engine.agent_style import AgentStyle
+    from rl_agent.engine.base import PauseMode
+    from rl_agent.tokens.turn import Int32, Sampling
+    from rl_agent.weights.base import Probe, WeightUpdate
+
+_STATEMENT: Final = re.compile(r"Fix (?P<file>\S+\.py): (?P<function>\w+) must (?P<sentence>[^\n]+)\.<\|im_end\|>")
+_SIGNATURE: Final = r"def {}\((?P<arguments>[^)]*)\):"
+_KINDS: Final = {kind.sentence: kind for kind in KINDS.values()}
+
+
+@dataclass(slots=True)
+class _Script:
+    """What a prompt says of its task."""
+
+    task: ToyTask
+    turns: int
+    """Replies that it already holds."""
+
+
+class Demonstrator:
+    """Both the server and its client. Built from conf/engine/demonstrator.yaml."""
+
+    def __init__(self, *, style: str, delay_s: float) -> None:
+        self._style: AgentStyle = agent_style(style)
+        self._delay_s = delay_s
+        self._renderer: TemplateRenderer | None = None
+        self._encode: Callable[[str], Int32] | None = None
+        self._version = 0
+
+    async def start(self, *, model_folder: Path, log: Path, weight_backend: str, max_context_tokens: int) -> str:
+        """See `engine.base.EngineServer`: the address is the folder with the tokenizer."""
+        return str(model_folder)
+
+    @asynccontextmanager
+    async def client(self, address: str) -> AsyncIterator[Self]:
+        """See `engine.base.EngineServer`."""
+        self._renderer, self._encode = TemplateRenderer(Path(address)), encoder(Path(address))
+        yield self
+
+    async def wait(self) -> None:
+        """See `engine.base.EngineServer`: there is no process that could end."""
+        await asyncio.Event().wait()
+
+    async def stop(self) -> None:
+        """See `engine.base.EngineServer`."""
+
+    async def generate(self, tokens: Int32, sampling: Sampling, *, request_id: str, priority: int = 0) -> Generation:
+        """See `engine.base.Engine`. Raises EngineError for a prompt that is no toy task."""
+        if self._renderer is None or self._encode is None:
+            raise EngineError("the demonstrator has no tokenizer yet")
+        await asyncio.sleep(self._delay_s)
+        script = _read(self._renderer.text(tokens), request_id)
+        reply = self._encode(replies(script.task, script.task.right, self._style)[script.turns])
+        return Generation(
+            tokens=reply,
+            logprobs=np.zeros(len(reply), dtype=np.float32),
+            finish_reason=FinishReason.STOP,
+            spans=(VersionSpan(version=self._version, start=0, end=len(reply)),),
+        )
+
+    async def pause(self, mode: PauseMode) -> None:
+        """See `engine.base.Engine`: nothing goes on that could stand still."""
+
+    async def resume(self) -> None:
+        """See `engine.base.Engine`."""
+
+    async def push(self, update: WeightUpdate, probe: Probe | None) -> float:
+        """See `engine.base.Engine`."""
+        self._version = update.version
+        return 0.0
+
+
+def _read(text: str, request_id: str) -> _Script:
+    statement = _STATEMENT.search(text)
+    kind = _KINDS.get(statement["sentence"]) if statement else None
+    if statement is None or kind is None:
+        raise EngineError(
+            f"{request_id}: the demonstrator knows only toy tasks, and this prompt is none: {text[-200:]!r}"
+        )
+    signature = re.search(_SIGNATURE.format(statement["function"]), text)
+    names = signature["arguments"].split(", ") if signature else ["x", "y"]
+    x, y = names[0], names[-1]
+    task = ToyTask(
+        task_id=request_id,
+        kind=kind,
+        file=statement["file"],
+        function=statement["function"],
+        arguments=(x, y),
+        source="",
+        right=kind.right.format(x=x, y=y),
+        wrong=(),
+    )
+    return _Script(task=task, turns=text.count("<|im_start|>assistant\n") - 1)

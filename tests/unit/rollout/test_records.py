@@ -1,0 +1,116 @@
+"""Rollouts are readable from disk exactly as they were; batches leave out what has no reward."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import orjson
+import pytest
+
+from rl_agent.config.rollout import SaveRollouts
+from rl_agent.graders.base import Verdict, VerdictStatus
+from rl_agent.rollout import records
+from rl_agent.rollout.batch import build_batch
+from rl_agent.rollout.group import AbortReason, Group, Rollout
+from rl_agent.rollout.metrics import rollout_metrics
+from rl_agent.tasks.task import GraderSpec, Task
+from rl_agent.tokens.segment import Segment, SegmentKind
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TASK = Task(task_id="t", problem_statement="Fix it.", image="host", workdir="/w", grader=GraderSpec(eval_cmd="true"))
+
+
+def segment(first: int, version: int = 3) -> Segment:
+    mask = np.array([False, True, True])
+    return Segment(
+        kind=SegmentKind.MAIN,
+        tokens=np.array([first, first + 1, first + 2], dtype=np.int32),
+        loss_mask=mask,
+        rollout_logprobs=np.array([0, -0.5, -1.25], dtype=np.float32),
+        weight_versions=np.where(mask, version, -1).astype(np.int32),
+    )
+
+
+def rollout(name: str, reward: float | None, *segments: Segment) -> Rollout:
+    if reward is None:
+        verdict = Verdict(status=VerdictStatus.INFRA_ERROR, reward=None)
+    else:
+        verdict = Verdict(status=VerdictStatus.SOLVED if reward else VerdictStatus.FAILED, reward=reward)
+    return Rollout(
+        rollout_id=name,
+        group_id="g",
+        task_id="t",
+        attempt=0,
+        verdict=verdict,
+        segments=segments,
+        sampled_tokens=2 * len(segments),
+        turns=("a", "b"),
+        patch=b"\xff\x00",
+        seconds={"agent": 2.0},
+    )
+
+
+def group(*rollouts: Rollout) -> Group:
+    return Group(group_id="g", task=TASK, rollouts=rollouts)
+
+
+def test_segments_come_back_bit_for_bit(tmp_path: Path) -> None:
+    ours = [rollout("r0", 1.0, segment(5), segment(50)), rollout("r1", 0.0, segment(9))]
+    records.save(tmp_path, 4, [group(*ours)], SaveRollouts.all)
+    loaded = records.load_segments(tmp_path, 4)
+    assert list(loaded) == ["r0", "r1"]
+    for name in records.ARRAYS:
+        for mine, theirs in zip(ours[0].segments, loaded["r0"], strict=True):
+            np.testing.assert_array_equal(getattr(mine, name), getattr(theirs, name))
+    line = orjson.loads((tmp_path / "step_00004.jsonl").read_bytes().splitlines()[0])
+    assert line["status"] == "solved"
+    assert line["segments"] == ["main", "main"]
+
+
+@pytest.mark.parametrize(("which", "names"), [(SaveRollouts.failures, ["r1"]), (SaveRollouts.none, [])])
+def test_only_the_wanted_rollouts_are_saved(tmp_path: Path, which: SaveRollouts, names: list[str]) -> None:
+    records.save(tmp_path, 1, [group(rollout("r0", 1.0, segment(5)), rollout("r1", 0.0, segment(9)))], which)
+    assert (list(records.load_segments(tmp_path, 1)) if names else []) == names
+    assert (tmp_path / "step_00001.jsonl").exists() == bool(names)
+
+
+def test_a_rollout_without_a_reward_never_enters_a_batch() -> None:
+    batch = build_batch(
+        [
+            group(
+                rollout("r0", 1.0, segment(5), segment(7)),
+                rollout("r1", None, segment(9)),
+                rollout("r2", 0.0, segment(1)),
+            )
+        ]
+    )
+    assert batch is not None
+    assert batch.rewards.tolist() == [1.0, 0.0]
+    assert batch.segment_rollout.tolist() == [0, 0, 1]
+    assert 9 not in batch.tokens
+
+
+def test_there_is_no_batch_when_infrastructure_broke_everything() -> None:
+    assert build_batch([group(rollout("r0", None, segment(5)))]) is None
+
+
+def test_metrics_count_every_sampled_token_once() -> None:
+    aborted = Rollout(
+        rollout_id="r3", group_id="g", task_id="t", attempt=0, verdict=None, abort=AbortReason.SANDBOX_ERROR
+    )
+    metrics = rollout_metrics(
+        [
+            group(
+                rollout("r0", 1.0, segment(5)), rollout("r1", 0.0, segment(9)), rollout("r2", None, segment(1)), aborted
+            )
+        ],
+        version=4,
+    )
+    assert metrics["reward/mean"] == metrics["reward/solved_rate"] == 0.5
+    assert metrics["tokens/sampled"] == metrics["tokens/trained"] + metrics["tokens/excluded/no_reward"] == 6
+    assert metrics["rollout/status/sandbox_error"] == metrics["rollout/status/infra_error"] == 1
+    assert metrics["staleness/mean"] == metrics["staleness/max"] == 1
+    assert metrics["tokens/segments_per_rollout"] == 1

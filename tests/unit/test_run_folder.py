@@ -1,0 +1,50 @@
+"""A run folder hides half-written things and finds the newest whole checkpoint."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rl_agent.errors import ConfigError
+from rl_agent.run_folder import RunFolder, require_resumable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def checkpoint(folder: RunFolder, step: int, keep: int = 2) -> None:
+    (folder.begin_checkpoint(step) / "weights").write_text(str(step))
+    folder.finish_checkpoint(step, {}, keep)
+
+
+def test_an_unfinished_checkpoint_does_not_hide_the_last_whole_one(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    checkpoint(folder, 2)
+    (folder.begin_checkpoint(4) / "weights").write_text("half")
+    found = folder.last_checkpoint()
+    assert found is not None
+    assert found.step == 2
+    assert (found.folder / "weights").read_text() == "2"
+
+
+def test_only_the_newest_checkpoints_are_kept(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    for step in (1, 2, 3):
+        checkpoint(folder, step)
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step_00002", "step_00003"]
+
+
+def test_resume_from_nothing_says_what_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no such run folder"):
+        require_resumable(tmp_path / "nowhere")
+    with pytest.raises(ConfigError, match="no complete checkpoint"):
+        require_resumable(tmp_path)
+
+
+def test_metrics_after_the_checkpoint_and_a_torn_line_are_forgotten(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.metrics.write_text("".join(json.dumps({"step": s}) + "\n" for s in (1, 2, 3)) + '{"step": 4, "rew')
+    folder.truncate_metrics(2)
+    assert [json.loads(line)["step"] for line in folder.metrics.read_text().splitlines()] == [1, 2]
