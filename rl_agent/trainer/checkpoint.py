@@ -44,6 +44,7 @@ def save(folder: Path, wrapped: Any, optimizer: Any, progress: Progress) -> None
     if dist.get_rank() == 0:
         folder.mkdir(parents=True, exist_ok=True)
     dist.barrier()
+    _give_adam_its_state(optimizer)
     state = _state(wrapped, optimizer, loading=False)
     state["progress"] = {"steps": progress.steps, "version": progress.version}
     with _written_by_this_process():
@@ -105,7 +106,7 @@ def _adams(optimizer: Any) -> list[torch.optim.Optimizer]:
 
 
 def _give_adam_its_state(optimizer: Any) -> None:
-    """A fresh AdamW has no state to load into, and Megatron's own preparation leaves `step` out."""
+    """A fresh AdamW has no state to save or to load into, and Megatron's own preparation leaves `step` out."""
     for adam in _adams(optimizer):
         for group in adam.param_groups:
             for parameter in group["params"]:
@@ -118,11 +119,11 @@ def _give_adam_its_state(optimizer: Any) -> None:
 
 
 def _unshare_steps(optimizer: Any) -> None:
-    """Megatron gives every parameter the same `step` tensor, which AdamW would then count up once a parameter."""
+    """Megatron gives every parameter the same `step` tensor, which AdamW would then count up once for each of them."""
     for adam in _adams(optimizer):
         for state in adam.state.values():
-            if torch.is_tensor(state.get("step")):
-                state["step"] = state["step"].clone()
+            step = state.get("step", 0.0)  # a count of 0 is not stored
+            state["step"] = step.clone() if torch.is_tensor(step) else torch.tensor(step)
 
 
 @contextlib.contextmanager

@@ -55,8 +55,8 @@ class MegatronTrainer:
         ):
             if value != 1:
                 raise ConfigError(f"trainer.{name}={value} is not supported yet; use 1")
-        if sequence_parallel and tensor_parallel == 1:
-            raise ConfigError("trainer.sequence_parallel shards over tensor-parallel ranks, but there is only one")
+        if sequence_parallel:
+            raise ConfigError("trainer.sequence_parallel=true is not supported yet; use false")
         self._config = MegatronConfig(
             data_parallel=data_parallel,
             tensor_parallel=tensor_parallel,
@@ -109,23 +109,28 @@ class MegatronTrainer:
             from rl_agent.trainer import cpu  # noqa: PLC0415  heavy, and this order matters: patches, then Megatron
 
             cpu.install()
-            from rl_agent.trainer.layout import RankLayout  # noqa: PLC0415
+            from rl_agent.trainer import layout  # noqa: PLC0415
             from rl_agent.trainer.rank import Rank  # noqa: PLC0415
 
-            self._rank = Rank(
-                config=self._config,
-                place=RankLayout(
-                    rank=rank,
-                    world_size=world_size,
-                    master_address=master_address,
-                    master_port=master_port,
-                    local_rank=local_rank,
-                ),
-                model_folder=model_folder,
-                algorithm=algorithm,
-                seed=seed,
-                total_steps=total_steps,
+            place = layout.RankLayout(
+                rank=rank,
+                world_size=world_size,
+                master_address=master_address,
+                master_port=master_port,
+                local_rank=local_rank,
             )
+            try:
+                self._rank = Rank(
+                    config=self._config,
+                    place=place,
+                    model_folder=model_folder,
+                    algorithm=algorithm,
+                    seed=seed,
+                    total_steps=total_steps,
+                )
+            except BaseException:
+                layout.leave()  # the group is global: left behind, it would make every later set-up fail
+                raise
         self._model_folder = model_folder
 
     def close(self) -> None:
