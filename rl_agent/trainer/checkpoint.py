@@ -44,21 +44,25 @@ def save(folder: Path, wrapped: Any, optimizer: Any, progress: Progress) -> None
     if dist.get_rank() == 0:
         folder.mkdir(parents=True, exist_ok=True)
     dist.barrier()
-    _give_adam_its_state(optimizer)
-    state = _state(wrapped, optimizer, loading=False)
+    stepped = any(adam.state for adam in _adams(optimizer))
+    state = _state(wrapped, optimizer if stepped else None, loading=False)
     state["progress"] = {"steps": progress.steps, "version": progress.version}
     with _written_by_this_process():
-        dist_checkpointing.save(state, str(folder), content_metadata=SHARDING | {"ranks": dist.get_world_size()})
+        dist_checkpointing.save(
+            state, str(folder), content_metadata=SHARDING | {"ranks": dist.get_world_size(), "stepped": stepped}
+        )
 
 
 def load(folder: Path, wrapped: Any, optimizer: Any) -> Progress:
     """Read what `save` wrote, under this rank's layout. Raises ConfigError when there is no checkpoint."""
     if not (folder / "metadata.json").is_file():
         raise ConfigError(f"{folder} holds no trainer checkpoint (no metadata.json)")
-    _give_adam_its_state(optimizer)
+    written = dist_checkpointing.load_content_metadata(str(folder)) or {}
     random = _random_states()
-    state = _state(wrapped, optimizer, loading=True)
-    same_ranks = _saved_ranks(folder) == dist.get_world_size()
+    if written["stepped"]:
+        _give_adam_its_state(optimizer)
+    state = _state(wrapped, optimizer if written["stepped"] else None, loading=True)
+    same_ranks = written["ranks"] == dist.get_world_size()
     if not same_ranks:  # random states belong to ranks; a run under another layout keeps its own
         del state["random"]
     state["progress"] = {}
@@ -66,25 +70,23 @@ def load(folder: Path, wrapped: Any, optimizer: Any) -> Progress:
         warnings.simplefilter("ignore", FutureWarning)  # Megatron's, about PyTorch's own sharded tensors
         loaded = dist_checkpointing.load(state, str(folder))
     wrapped.module.load_state_dict(loaded["model"])
-    optimizer.load_state_dict(loaded["optimizer"])
-    _unshare_steps(optimizer)
+    if written["stepped"]:
+        optimizer.load_state_dict(loaded["optimizer"])
+        _unshare_steps(optimizer)
+    else:
+        _forget_steps(optimizer)
     _set_random_states(loaded["random"] if same_ranks else random)
     return Progress(steps=loaded["progress"]["steps"], version=loaded["progress"]["version"])
 
 
-def _state(wrapped: Any, optimizer: Any, *, loading: bool) -> dict[str, Any]:
+def _state(wrapped: Any, optimizer: Any | None, *, loading: bool) -> dict[str, Any]:
     metadata = SHARDING | {"dp_cp_group": parallel_state.get_data_parallel_group(with_context_parallel=True)}
     model = wrapped.module.sharded_state_dict(metadata=metadata)
-    return {
-        "model": model,
-        "optimizer": optimizer.sharded_state_dict(model, is_loading=loading, metadata=metadata),
-        "random": ShardedObject("random", _random_states(), (dist.get_world_size(),), (dist.get_rank(),)),
-    }
-
-
-def _saved_ranks(folder: Path) -> int:
-    """How many ranks wrote the checkpoint."""
-    return int((dist_checkpointing.load_content_metadata(str(folder)) or {}).get("ranks", 0))
+    random = ShardedObject("random", _random_states(), (dist.get_world_size(),), (dist.get_rank(),))
+    state = {"model": model, "random": random}
+    if optimizer is not None:
+        state["optimizer"] = optimizer.sharded_state_dict(model, is_loading=loading, metadata=metadata)
+    return state
 
 
 def _random_states() -> dict[str, Any]:
@@ -106,7 +108,7 @@ def _adams(optimizer: Any) -> list[torch.optim.Optimizer]:
 
 
 def _give_adam_its_state(optimizer: Any) -> None:
-    """A fresh AdamW has no state to save or to load into, and Megatron's own preparation leaves `step` out."""
+    """A fresh AdamW has no state to load into, and Megatron's own preparation leaves `step` out."""
     for adam in _adams(optimizer):
         for group in adam.param_groups:
             for parameter in group["params"]:
@@ -122,8 +124,15 @@ def _unshare_steps(optimizer: Any) -> None:
     """Megatron gives every parameter the same `step` tensor, which AdamW would then count up once for each of them."""
     for adam in _adams(optimizer):
         for state in adam.state.values():
-            step = state.get("step", 0.0)  # a count of 0 is not stored
-            state["step"] = step.clone() if torch.is_tensor(step) else torch.tensor(step)
+            if torch.is_tensor(state.get("step")):
+                state["step"] = state["step"].clone()
+
+
+def _forget_steps(optimizer: Any) -> None:
+    """The checkpoint is from before the first step, of which Megatron cannot write the optimizer's (empty) state."""
+    for adam in _adams(optimizer):
+        adam.state.clear()
+    optimizer.reload_model_params()
 
 
 @contextlib.contextmanager
