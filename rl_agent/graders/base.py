@@ -47,7 +47,9 @@ class Verdict:
 
     def __post_init__(self) -> None:
         if (self.reward is None) != (self.status is VerdictStatus.INFRA_ERROR):
-            raise ValueError(f"a verdict has a reward unless it is infra_error; got {self.status} with reward {self.reward}")
+            raise ValueError(
+                f"a verdict has a reward unless it is infra_error; got {self.status} with reward {self.reward}"
+            )
 
 
 class Grader(Protocol):
