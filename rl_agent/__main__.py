@@ -54,9 +54,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     register()
     OmegaConf.register_new_resolver("rl_agent.run_dir", _run_dir, replace=True)
     given = get_args_parser().parse_args(arguments)
-    if not given.help and not given.hydra_help and not given.version:
+    if not given.help and not given.hydra_help:
         try:
-            precompose(CONF, CONFIG_NAME, given.overrides)
+            load(precompose(CONF, CONFIG_NAME, given.overrides))
         except RlAgentError as error:
             _fail(error)
     hydra.main(version_base="1.3", config_path=str(CONF), config_name=CONFIG_NAME)(run)()

@@ -47,7 +47,7 @@ def _model(config: Config) -> Iterator[Problem]:
         yield Problem(
             "experiment",
             f"its values are for model={config.tuned_for}, but the model is {name}.",
-            "experiment=cpu_smollm for SmolLM2, experiment=null for values of your own, or another experiment",
+            "experiment=cpu_smollm for SmolLM2, or experiment=none for values of your own",
         )
 
 

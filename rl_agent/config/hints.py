@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException, OverrideParseException
-from omegaconf import DictConfig, OmegaConf
+from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException
+from omegaconf import DictConfig
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from rl_agent.config.load import nearest
@@ -26,7 +26,8 @@ QUOTING: Final = (
     "Values with special characters (`=`, `,`, `#`, `~`, `{`, `}`, blanks) are quoted twice, once for the shell and once for "
     "Hydra: 'harness.prompt=\"Fix it, please: {problem_statement}\"'"
 )
-_ADDS: Final = re.compile(r"^\+{1,2}")
+_PROFILES: Final = re.compile(r"'(experiment|harness_profile|job_profile)/")
+_PROFILE: Final = "The values of an experiment do not fit the other choices. Remedy: another experiment, or experiment=none for values of your own."
 
 
 def precompose(folder: Path, config_name: str, overrides: Sequence[str]) -> DictConfig:
@@ -38,16 +39,18 @@ def precompose(folder: Path, config_name: str, overrides: Sequence[str]) -> Dict
         except MissingConfigException as error:
             raise ConfigError(_missing_option(error, singles)) from error
         except ConfigCompositionException as error:
-            raise ConfigError(_bad_key(error, config_name, singles)) from error
+            raise ConfigError(_bad_key(error, config_name)) from error
+        except ValueError as error:
+            raise ConfigError(f"{str(error).splitlines()[0]} (a group has no option `null`)") from error
         except (HydraException, OmegaConfBaseException) as error:
-            raise ConfigError(str(error).splitlines()[0]) from error
+            raise ConfigError(f"{str(error).splitlines()[0]}\n{QUOTING}") from error
 
 
 def _first_choice(text: str) -> str:
     """An override of a sweep, with the first of its choices."""
     try:
         override = OverridesParser.create().parse_override(text)
-    except OverrideParseException as error:
+    except HydraException as error:
         raise ConfigError(f"`{text}` cannot be read: {str(error).splitlines()[0]}\n{QUOTING}") from error
     if not override.is_sweep_override():
         return text
@@ -68,10 +71,9 @@ def _missing_option(error: MissingConfigException, overrides: Sequence[str]) -> 
     return str(error).splitlines()[0]
 
 
-def _bad_key(error: ConfigCompositionException, config_name: str, overrides: Sequence[str]) -> str:
+def _bad_key(error: ConfigCompositionException, config_name: str) -> str:
     """The key that does not exist, and the nearest one beside where it would be."""
     cause = error.__cause__
-    message = str(error).splitlines()[0]
     if isinstance(cause, ConfigAttributeError | ConfigKeyError):
         key = str(cause.full_key or cause.key)
         parent, _, name = key.rpartition(".")
@@ -82,12 +84,9 @@ def _bad_key(error: ConfigCompositionException, config_name: str, overrides: Seq
         return (
             f"`{key}`: there is no such key.{_suggest(name, options, prefix)} Keys here: {', '.join(sorted(options))}."
         )
-    for text in overrides:
-        key = text.partition("=")[0].lstrip("+~")
-        if key in message:
-            groups = [str(k) for k in OmegaConf.to_container(compose(config_name), resolve=False)]  # type: ignore[union-attr]
-            return f"`{text}`: {message}{_suggest(key, groups)}"
-    return f"{message}" + (f" ({cause})" if cause else "")
+    parts = [*str(error).splitlines()[:3], *str(cause or "").splitlines()[:1]]
+    detail = " ".join(dict.fromkeys(part.strip() for part in parts))
+    return f"{detail} {_PROFILE if _PROFILES.search(detail) else ''}".strip()
 
 
 def _suggest(name: str, options: Sequence[str], prefix: str = "") -> str:

@@ -10,7 +10,7 @@ import dataclasses
 import difflib
 import importlib
 from enum import Enum
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -18,9 +18,13 @@ from omegaconf.errors import OmegaConfBaseException
 from rl_agent.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
     from rl_agent.config.schema import Config
+
+
+_PLAIN_FIELDS: Final = frozenset({"seed", "resume", "output", "tuned_for"})
+"""Fields of the root that are no groups."""
 
 
 def nearest(name: str, valid: Iterable[str]) -> str | None:
@@ -31,16 +35,15 @@ def nearest(name: str, valid: Iterable[str]) -> str | None:
 
 def load(composed: DictConfig) -> Config:
     """The typed config, interpolations resolved. Raises ConfigError for missing values and for keys that no schema knows."""
-    try:
-        before = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
-        config = OmegaConf.to_object(composed)
-    except OmegaConfBaseException as error:
-        raise ConfigError(f"the configuration does not load: {str(error).splitlines()[0]}") from error
-    after = as_plain(config)
-    unknown = list(_unknown_keys(cast("Mapping[str, Any]", before), after, ""))
+    unknown = [*_unknown_keys(composed, ""), *_unchosen_groups(composed)]
     if unknown:
         raise ConfigError("\n".join(unknown))
-    return cast("Config", config)
+    try:
+        OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
+        OmegaConf.resolve(composed)
+        return cast("Config", OmegaConf.to_object(composed))
+    except OmegaConfBaseException as error:
+        raise ConfigError(f"the configuration does not load: {str(error).splitlines()[0]}") from error
 
 
 def as_plain(node: Any) -> Any:
@@ -54,21 +57,35 @@ def as_plain(node: Any) -> Any:
     return node.value if isinstance(node, Enum) else node
 
 
-def _unknown_keys(before: Any, after: Any, path: str) -> Iterator[str]:
-    if not isinstance(before, dict) or not isinstance(after, dict):
-        return
-    for key in before:
+def _unknown_keys(node: DictConfig, path: str) -> Iterator[str]:
+    """Keys that were added (`+algo.foo=1`) to nodes whose schema has no such field: OmegaConf would drop them silently."""
+    kind = OmegaConf.get_type(node)
+    fields = [f.name for f in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else None
+    for key in node:
         where = f"{path}.{key}" if path else str(key)
-        if key not in after:
-            like = nearest(str(key), after)
+        if fields is not None and key not in fields:
+            like = nearest(str(key), fields)
             hint = (
                 f" Did you mean `{path + '.' if path else ''}{like}`?"
                 if like
-                else f" Known here: {', '.join(sorted(after))}."
+                else f" Known here: {', '.join(sorted(fields))}."
             )
             yield f"unknown key `{where}`: no schema has it, so it would have no effect.{hint}"
-        else:
-            yield from _unknown_keys(before[key], after[key], where)
+        elif not OmegaConf.is_missing(node, key) and isinstance(child := node[key], DictConfig):
+            yield from _unknown_keys(child, where)
+
+
+def _unchosen_groups(root: DictConfig) -> Iterator[str]:
+    """Groups without an option: a deleted one (`~algo`) may still hold values that others put there."""
+    for key in root:
+        if key in _PLAIN_FIELDS:
+            continue
+        node = None if OmegaConf.is_missing(root, key) else root[key]
+        chosen = isinstance(node, DictConfig) and (
+            dataclasses.is_dataclass(OmegaConf.get_type(node)) or "_target_" in node
+        )
+        if not chosen:
+            yield f"group `{key}` has no option chosen. Remedy: choose one, {key}=<option>; `--help` lists them."
 
 
 def parameters(node: Any) -> dict[str, Any]:

@@ -82,7 +82,7 @@ def test_a_rollout_without_a_reward_never_enters_a_batch() -> None:
         [
             group(
                 rollout("r0", 1.0, segment(5), segment(7)),
-                rollout("r1", None, segment(9)),
+                rollout("r1", None, segment(90)),
                 rollout("r2", 0.0, segment(1)),
             )
         ]
@@ -90,7 +90,7 @@ def test_a_rollout_without_a_reward_never_enters_a_batch() -> None:
     assert batch is not None
     assert batch.rewards.tolist() == [1.0, 0.0]
     assert batch.segment_rollout.tolist() == [0, 0, 1]
-    assert 9 not in batch.tokens
+    assert 90 not in batch.tokens
 
 
 def test_there_is_no_batch_when_infrastructure_broke_everything() -> None:
