@@ -7,6 +7,7 @@ in a driver, an engine or a test's own process. Pinned to megatron-core 0.16.1; 
 from __future__ import annotations
 
 import contextlib
+import warnings
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -30,6 +31,9 @@ def install() -> None:
     if not needed() or hasattr(torch, _INSTALLED):
         return
     _put(torch, _INSTALLED, True)
+    warnings.filterwarnings(
+        "ignore", message=".*CUDA_DEVICE_MAX_CONNECTIONS"
+    )  # advice for GPUs, at every sharded layer
     _patch_device_queries()
     _patch_tensors()
     for name in _FACTORIES:

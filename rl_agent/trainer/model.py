@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def build_model(shape: ModelShape, config: MegatronConfig, device: torch.device) -> Any:
-    """A GPTModel with undefined weights: load some, or initialise them."""
+    """A GPTModel whose weights are still to be loaded."""
     transformer = transformer_config(shape, config, device)
     model = GPTModel(
         transformer,
@@ -79,7 +79,7 @@ def transformer_config(shape: ModelShape, config: MegatronConfig, device: torch.
         params_dtype=dtype,
         pipeline_dtype=dtype,
         bf16=config.precision is Precision.bfloat16,
-        perform_initialization=False,
+        perform_initialization=True,  # the values are replaced, but it also marks which parameters are shards
         use_cpu_initialization=not fused,
         masked_softmax_fusion=False,
         bias_activation_fusion=fused,

@@ -16,7 +16,7 @@ from rl_agent.trainer.base import StepResult
 from rl_agent.trainer.hf_weights import check_names, load_tensors, named_tensors, random_tensors, table
 from rl_agent.trainer.model import build_model
 from rl_agent.trainer.optimizer import build_optimizer, update, wrap_model, zero_gradients
-from rl_agent.trainer.packing import select_rollouts
+from rl_agent.trainer.plan import select_rollouts
 from rl_agent.trainer.shape import read_shape
 from rl_agent.trainer.step import Network, score_pass, targets, train_pass
 from rl_agent.weights.safetensors_folder import TensorFolder, write_tensors

@@ -13,7 +13,8 @@ from megatron.core.pipeline_parallel import get_forward_backward_func
 from rl_agent.algo.base import LossInput
 from rl_agent.trainer.layout import max_over_copies, sum_over_copies
 from rl_agent.trainer.logprobs import logprobs_and_entropy
-from rl_agent.trainer.packing import micro_batch, plan
+from rl_agent.trainer.packing import micro_batch
+from rl_agent.trainer.plan import plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

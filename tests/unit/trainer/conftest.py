@@ -14,7 +14,7 @@ from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from trainer_cases import TINY
+from trainer_cases import TINY, import_megatron
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +30,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def megatron_worker() -> Iterator[ProcessPoolExecutor]:
     """The process, with Megatron imported."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        pool.submit(_import_megatron).result(timeout=300)
+        pool.submit(import_megatron).result(timeout=300)
         yield pool
 
 
@@ -56,13 +56,6 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if failure:
         pytest.fail(failure, pytrace=False)
     return True
-
-
-def _import_megatron() -> None:
-    from rl_agent.trainer import cpu
-
-    cpu.install()
-    importlib.import_module("rl_agent.trainer.rank")
 
 
 def _call(module: str, name: str, values: dict[str, Any]) -> str | None:

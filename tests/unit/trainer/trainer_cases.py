@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -46,6 +47,14 @@ TINY: Final = {
     "hidden_act": "silu",
 }
 """An odd vocabulary, so that padding it matters as soon as it is sharded."""
+
+
+def import_megatron(*_unused: Any) -> None:
+    """Turn this process into a trainer process."""
+    from rl_agent.trainer import cpu
+
+    cpu.install()
+    importlib.import_module("rl_agent.trainer.rank")
 
 
 def grpo(**fields: Any) -> Algorithm:
