@@ -212,7 +212,7 @@ class Session:
             turns=tuple(self._renderer.text(t.generation.tokens) for t in self._graph.turns),
             sampled_tokens=ledger.sampled,
             trained_tokens=ledger.trained,
-            excluded={reason.value: count for reason, count in ledger.excluded.items()},
+            excluded={reason.value: count for reason, count in ledger.excluded.items() if count},
             forks={reason.value: count for reason, count in self._graph.forks.items()},
             stats=self.stats,
             failure=self.failure,

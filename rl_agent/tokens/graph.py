@@ -106,9 +106,9 @@ class SessionGraph:
                 running = message_digest(running, message)
                 continue
             running = turn_digest(running, turn_id)
+            self._nodes[turn_id].acknowledged = True
             if self._by_hash.get(running) == turn_id:
                 parent_id, after = turn_id, i + 1
-                self._nodes[turn_id].acknowledged = True
         fingerprint = digest(running, key.kind.value)
         new = conversation.messages[after:]
         return Located(

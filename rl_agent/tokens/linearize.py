@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rl_agent.tokens.ledger import ExclusionReason
+from rl_agent.tokens.messages import Role
 from rl_agent.tokens.segment import NOT_SAMPLED, Segment, SegmentKind
 
 if TYPE_CHECKING:
@@ -114,8 +115,10 @@ def _segment(leaf: TurnNode, trained: set[str], ledger: Ledger) -> Segment:
 
 
 def _repeats(later: tuple[Message, ...], earlier: tuple[Message, ...]) -> bool:
-    """Whether `later` begins with `earlier`; the last message of `earlier` may have been lengthened."""
+    """Whether `later` begins with `earlier`, without a reply to it; the last message of `earlier` may have been lengthened."""
     if len(later) < len(earlier) or not earlier:
+        return False
+    if len(later) > len(earlier) and later[len(earlier)].role is Role.ASSISTANT:
         return False
     *head, last = earlier
     grown = later[len(head)]
