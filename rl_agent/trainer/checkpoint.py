@@ -47,7 +47,7 @@ def save(folder: Path, wrapped: Any, optimizer: Any, progress: Progress) -> None
     stepped = any(adam.state for adam in _adams(optimizer))
     state = _state(wrapped, optimizer if stepped else None, loading=False)
     state["progress"] = {"steps": progress.steps, "version": progress.version}
-    with _written_by_this_process():
+    with _written_by_this_process(), _without_future_warnings():
         dist_checkpointing.save(
             state, str(folder), content_metadata=SHARDING | {"ranks": dist.get_world_size(), "stepped": stepped}
         )
@@ -66,8 +66,7 @@ def load(folder: Path, wrapped: Any, optimizer: Any) -> Progress:
     if not same_ranks:  # random states belong to ranks; a run under another layout keeps its own
         del state["random"]
     state["progress"] = {}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # Megatron's, about PyTorch's own sharded tensors
+    with _without_future_warnings():
         loaded = dist_checkpointing.load(state, str(folder))
     wrapped.module.load_state_dict(loaded["model"])
     if written["stepped"]:
@@ -133,6 +132,14 @@ def _forget_steps(optimizer: Any) -> None:
     for adam in _adams(optimizer):
         adam.state.clear()
     optimizer.reload_model_params()
+
+
+@contextlib.contextmanager
+def _without_future_warnings() -> Iterator[None]:
+    """PyTorch has a dozen about the sharded tensors that Megatron uses, at every checkpoint."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        yield
 
 
 @contextlib.contextmanager
