@@ -90,7 +90,6 @@ class AdapterServer:
             app, handler_cancellation=True, access_log=None, keepalive_timeout=_IDLE_S, shutdown_timeout=1.0
         )
         async with AsyncExitStack() as stack:
-            self._tasks = await stack.enter_async_context(asyncio.TaskGroup())
             await runner.setup()
             stack.push_async_callback(runner.cleanup)
             site = web.TCPSite(runner, self._bind_host, self._asked_port, backlog=_BACKLOG)
@@ -98,6 +97,9 @@ class AdapterServer:
                 await site.start()
             except OSError as error:
                 raise self._bind_error(error) from error
+            self._tasks = await stack.enter_async_context(
+                asyncio.TaskGroup()
+            )  # last in, first out: generations end first
             self._port = int(runner.addresses[0][1])
             self._stack = stack.pop_all()
 
