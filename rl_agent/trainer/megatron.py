@@ -102,6 +102,8 @@ class MegatronTrainer:
 
         `master_address` and `master_port`: where rank 0 meets the others. Undone by `close`.
         """
+        # about functions that Megatron calls at every step
+        warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\.distributed")
         with warnings.catch_warnings():
             warnings.simplefilter(
                 "ignore"
