@@ -38,7 +38,9 @@ class Stub:
         if self.silent:
             await asyncio.sleep(3600)
         if self.status != 200:
-            return web.json_response({"error": {"message": "no"}}, status=self.status, headers={"x-should-retry": "false"})
+            return web.json_response(
+                {"error": {"message": "no"}}, status=self.status, headers={"x-should-retry": "false"}
+            )
         turn, command = len(self.requests), self.take_turn(request.path.split("/")[2])
         events = _responses(turn, command) if request.path.endswith("/responses") else _anthropic(turn, command)
         text = "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events)

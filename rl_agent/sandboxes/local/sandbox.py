@@ -207,11 +207,19 @@ class LocalSandbox:
         return self._helper.call({**request, "cgroups": groups}, [self._processes.init, *fds])
 
     async def _answer(self, call: Call) -> Answer:
-        answer = await call.answer()
+        try:
+            answer = await call.answer()
+        except HelperError as error:
+            if error.errno == errno.ESRCH:  # there is no process 1 whose namespaces could be joined
+                raise self._gone() from error
+            raise
         if answer.closed:
-            why = "its lifetime is over" if self._expired else "its processes were killed"
-            raise SandboxError(f"the sandbox {self._name} is gone: {why}")
+            raise self._gone()
         return answer
+
+    def _gone(self) -> SandboxError:
+        why = "its lifetime is over" if self._expired else "its processes were killed"
+        return SandboxError(f"the sandbox {self._name} is gone: {why}")
 
 
 def _source(content: bytes | str | Path) -> int:

@@ -1,0 +1,231 @@
+"""What the local sandbox hides, forbids, and leaves behind."""
+
+from __future__ import annotations
+
+# A test may block its own loop for the moment that a look at the machine takes.
+# ruff: noqa: ASYNC110, ASYNC220, ASYNC221, ASYNC240
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+import rl_agent
+from rl_agent.config.sandbox import Storage
+from rl_agent.errors import ConfigError, SandboxError
+from rl_agent.sandboxes.base import Limits
+from tests.local import local_provider, needs_root
+
+if TYPE_CHECKING:
+    from rl_agent.sandboxes.local.provider import LocalProvider
+
+pytestmark = needs_root
+MARK = b"TOP-SECRET-OF-THE-HOST"
+
+
+@pytest.fixture
+def provider(tmp_path: Path) -> LocalProvider:
+    return local_provider(tmp_path / "state")
+
+
+async def test_places_where_machines_keep_secrets_are_empty(provider: LocalProvider) -> None:
+    async with provider.boot("host", lifetime_s=60) as sandbox:
+        listing = await sandbox.exec(
+            "ls -A /root /mnt /media /run /srv /sys /tmp /var/tmp /opt /data 2>/dev/null | grep -v ':$' | grep .; ls -A /home",
+            user="root",
+            timeout=20,
+        )
+        assert listing.stdout == b"agent\n"
+        shadow = await sandbox.read_file("/etc/shadow", user="root")
+        assert shadow == b"root:*:::::::\nagent:*:::::::\n"
+        gone = await sandbox.exec("ls /etc/ssh /etc/ssl/private /etc/pip.conf /etc/sudoers", user="root", timeout=20)
+        assert gone.stdout == b""
+
+
+@pytest.mark.parametrize("place", ["/root", "/home", "/tmp", "/var/lib", "/opt"])
+async def test_a_secret_on_the_host_cannot_be_found(provider: LocalProvider, place: str) -> None:
+    secret = Path(place, f"rl_agent_test_secret_{os.getpid()}")
+    secret.write_bytes(MARK)
+    secret.chmod(0o644)
+    try:
+        async with provider.boot("host", lifetime_s=60) as sandbox:
+            assert (await sandbox.exec(f"cat {secret}", user="root", timeout=20)).exit_code != 0
+    finally:
+        secret.unlink()
+
+
+async def test_the_project_is_hidden_even_inside_a_shown_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = Path("/usr/local/share", f"rl_agent_test_{os.getpid()}", "project")
+    here.mkdir(parents=True)
+    (here / "secret").write_bytes(MARK)
+    monkeypatch.chdir(here)
+    try:
+        async with local_provider(tmp_path / "state").boot("host", lifetime_s=60) as sandbox:
+            assert (await sandbox.exec(f"ls -A {here}", user="root", timeout=20)).stdout == b""
+            code = Path(rl_agent.__file__).parent.parent
+            assert (await sandbox.exec(f"ls -A {code}", user="root", timeout=20)).stdout == b""
+    finally:
+        (here / "secret").unlink()
+        here.rmdir()
+        here.parent.rmdir()
+
+
+async def test_processes_of_the_host_and_its_paths_are_invisible(provider: LocalProvider) -> None:
+    async with provider.boot("host", lifetime_s=60) as sandbox:
+        shown = await sandbox.exec("cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ", user="root", timeout=20)
+        assert len((await sandbox.exec("ls -d /proc/[0-9]*", timeout=20)).stdout.split()) < 12
+        assert b"pytest" not in shown.stdout
+        assert str(Path(rl_agent.__file__).parent).encode() not in shown.stdout
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "mount -t tmpfs none /mnt",
+        "mknod /dev/sda b 8 0",
+        "echo 1 > /proc/sys/kernel/panic",
+        "echo b > /proc/sysrq-trigger",
+        "ip link add veth0 type veth",
+        "chroot / nsenter -t 1 -m true",
+    ],
+)
+async def test_root_in_the_sandbox_is_not_root_of_the_machine(provider: LocalProvider, command: str) -> None:
+    async with provider.boot("host", lifetime_s=60) as sandbox:
+        assert (await sandbox.exec(command, user="root", timeout=20)).exit_code != 0
+
+
+async def test_the_agent_gains_nothing_from_setuid_programs(provider: LocalProvider) -> None:
+    async with provider.boot("host", lifetime_s=60) as sandbox:
+        status = (await sandbox.exec("grep -E 'NoNewPrivs|CapEff' /proc/self/status", timeout=20)).stdout.split()
+        assert status == [b"CapEff:", b"0" * 16, b"NoNewPrivs:", b"1"]
+
+
+async def test_python_and_git_work_inside(provider: LocalProvider) -> None:
+    async with provider.boot("host", lifetime_s=60) as sandbox:
+        result = await sandbox.exec(
+            "python3 -c 'import json, ssl; print(6 * 7)' && git --version", timeout=30, check=True
+        )
+        assert result.stdout.startswith(b"42\n")
+
+
+@pytest.mark.parametrize("storage", list(Storage))
+async def test_folders_of_the_image_can_be_changed_without_touching_the_host(tmp_path: Path, storage: Storage) -> None:
+    provider = local_provider(tmp_path / "state", storage=storage)
+    async with provider.boot("host", lifetime_s=60) as sandbox:
+        script = "mv /usr/share/doc /usr/share/doc2 && echo hi > /usr/share/doc2/new && rm /usr/bin/env && ls /usr/share/doc2/new"
+        assert (await sandbox.exec(script, user="root", timeout=30)).exit_code == 0
+    assert Path("/usr/bin/env").exists()
+    assert not Path("/usr/share/doc2").exists()
+    assert list((tmp_path / "state").iterdir()) == []
+
+
+async def test_what_may_be_written_is_bounded(tmp_path: Path) -> None:
+    async with local_provider(tmp_path / "state", disk_mb=16).boot("host", lifetime_s=60) as sandbox:
+        result = await sandbox.exec("head -c 40000000 /dev/zero > /tmp/big", timeout=30)
+        assert result.exit_code != 0
+
+
+async def test_memory_is_bounded(provider: LocalProvider) -> None:
+    async with provider.boot("host", lifetime_s=60, limits=Limits(memory_mb=64)) as sandbox:
+        result = await sandbox.exec("python3 -c 'x = bytearray(300 << 20); print(len(x))'", timeout=30)
+        assert b"314572800" not in result.stdout
+
+
+async def test_the_configured_niceness_reaches_commands(tmp_path: Path) -> None:
+    async with local_provider(tmp_path / "state", nice=7).boot("host", lifetime_s=60) as sandbox:
+        assert (await sandbox.exec("nice", timeout=20)).stdout == b"7\n"
+
+
+async def test_a_dir_image_boots_and_a_wrong_one_is_named(provider: LocalProvider, tmp_path: Path) -> None:
+    rootfs = tmp_path / "rootfs"
+    (rootfs / "etc").mkdir(parents=True)
+    (rootfs / "etc" / "passwd").write_text("root:x:0:0:root:/root:/bin/bash\nsomeone:x:1000:1000::/:/bin/sh\n")
+    for name in ("bin", "lib", "lib64", "sbin"):
+        (rootfs / name).symlink_to(f"usr/{name}")
+        (rootfs / "usr" / name).mkdir(parents=True)
+    needed = ["/bin/bash", "/bin/sh", "/usr/bin/id", "/usr/bin/ls"]
+    libraries = subprocess.run(["ldd", *needed], capture_output=True, text=True, check=True).stdout
+    for word in {word.rstrip(":") for word in libraries.split() if word.startswith("/")}:
+        target = rootfs / word.lstrip("/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(word, target)
+    async with provider.boot(f"dir:{rootfs}", lifetime_s=60) as sandbox:
+        assert (await sandbox.exec("id -un; id -u; ls /", timeout=20)).stdout.split()[:2] == [b"agent", b"1001"]
+    assert not (rootfs / "home").exists()
+    with pytest.raises(ConfigError, match=r"nowhere[\s\S]*Remedy"):
+        async with provider.boot(f"dir:{tmp_path}/nowhere", lifetime_s=60):
+            pass
+
+
+OWNER = """
+import asyncio, sys
+from pathlib import Path
+from tests.local import local_provider
+async def main():
+    provider = local_provider(Path(sys.argv[1]), nice=5)
+    async with provider.boot("host", lifetime_s=600) as a, provider.boot("host", lifetime_s=600) as b:
+        await b.exec("setsid -f sleep 12321", timeout=20)
+        print("up", flush=True)
+        await a.exec("sleep 12321", timeout=600)
+asyncio.run(main())
+"""
+
+
+def _running(mark: str) -> list[int]:
+    return [p.pid for p in psutil.process_iter(["cmdline"]) if mark in " ".join(p.info["cmdline"] or [])]
+
+
+async def test_killing_the_owner_leaves_no_process_and_sweep_removes_the_rest(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    owner = subprocess.Popen(
+        [sys.executable, "-c", OWNER, str(state)], stdout=subprocess.PIPE, cwd=Path(__file__).parents[3]
+    )
+    assert owner.stdout is not None
+    assert owner.stdout.readline() == b"up\n"
+    await asyncio.sleep(0.3)
+    assert len(_running("sleep 12321")) >= 2
+    owner.send_signal(signal.SIGKILL)
+    owner.wait()
+    owner.stdout.close()
+    deadline = time.monotonic() + 10
+    while _running("sleep 12321") and time.monotonic() < deadline:
+        await asyncio.sleep(0.05)
+    assert _running("sleep 12321") == []
+    assert not any(str(state) in line for line in Path("/proc/self/mountinfo").read_text().splitlines())
+    provider = local_provider(state)
+    async with provider.boot("host", lifetime_s=60):
+        assert await provider.sweep() == 2
+        assert len(list(state.iterdir())) == 1, "a living owner's folder stays"
+    assert list(state.iterdir()) == []
+    groups = [path for top in ("cpu", "memory", "pids") for path in Path("/sys/fs/cgroup", top).glob("**/rl_agent-*")]
+    assert not [
+        path for path in groups if f"-{owner.pid}-" in path.name or path.name.startswith(f"rl_agent-{owner.pid}-")
+    ]
+
+
+async def test_a_lost_helper_is_a_sandbox_error_at_once(provider: LocalProvider) -> None:
+    async with provider.boot("host", lifetime_s=60) as sandbox:
+        helper = next(child for child in psutil.Process().children() if child.cmdline()[:1] == ["sandbox"])
+        helper.kill()
+        with pytest.raises(SandboxError):
+            await sandbox.exec("true", timeout=20)
+
+
+async def test_a_cancelled_boot_leaves_nothing(provider: LocalProvider, tmp_path: Path) -> None:
+    for delay in (0.0, 0.001, 0.005, 0.01, 0.02, 0.03):
+        try:
+            async with asyncio.timeout(delay), provider.boot("host", lifetime_s=60):
+                await asyncio.sleep(1)
+        except TimeoutError:
+            pass
+    assert list((tmp_path / "state").iterdir()) == []
+    assert psutil.Process().children() == []
