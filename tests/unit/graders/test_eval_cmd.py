@@ -1,0 +1,160 @@
+"""Verdicts of the eval_cmd grader, in real sandboxes; sandboxes that get lost are faked."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rl_agent.errors import SandboxError
+from rl_agent.graders.base import VerdictStatus
+from rl_agent.tasks.task import GraderSpec
+from tests.local import calc_task, eval_cmd, local_provider, needs_root
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from rl_agent.sandboxes.local.provider import LocalProvider
+
+FIX = b"""\
+diff --git a/calc.py b/calc.py
+--- a/calc.py
++++ b/calc.py
+@@ -1,2 +1,2 @@
+ def total(a, b):
+-    return a + b
++    return a - b
+"""
+
+
+class LosingProvider:
+    """Loses the first `losses` sandboxes that it is asked for."""
+
+    def __init__(self, provider: LocalProvider | None, losses: int) -> None:
+        self.provider = provider
+        self.losses = losses
+        self.boots = 0
+
+    @asynccontextmanager
+    async def boot(self, image: str, **options: Any) -> AsyncIterator[Any]:
+        self.boots += 1
+        if self.boots <= self.losses:
+            raise SandboxError("lost it")
+        assert self.provider is not None
+        async with self.provider.boot(image, **options) as sandbox:
+            yield sandbox
+
+    async def sweep(self) -> int:
+        return 0
+
+
+@pytest.fixture
+def provider(tmp_path: Path) -> LocalProvider:
+    return local_provider(tmp_path / "state")
+
+
+@needs_root
+async def test_a_right_patch_is_solved(provider: LocalProvider) -> None:
+    verdict = await eval_cmd().grade(calc_task(), FIX, provider)
+    assert (verdict.status, verdict.reward, verdict.tests_passed) == (VerdictStatus.SOLVED, 1.0, 1)
+    assert verdict.seconds > 0
+
+
+@needs_root
+async def test_a_wrong_patch_fails_with_what_the_tests_printed(provider: LocalProvider) -> None:
+    verdict = await eval_cmd().grade(calc_task(), FIX.replace(b"a - b", b"a * b"), provider)
+    assert (verdict.status, verdict.reward, verdict.tests_failed) == (VerdictStatus.FAILED, 0.0, 1)
+    assert "AssertionError" in verdict.log
+
+
+async def test_an_empty_patch_boots_no_sandbox() -> None:
+    nobody = LosingProvider(None, 0)
+    verdict = await eval_cmd().grade(calc_task(), b"", nobody)
+    assert (verdict.status, verdict.reward, nobody.boots) == (VerdictStatus.EMPTY_DIFF, 0.0, 0)
+
+
+async def test_a_patch_that_reaches_outside_boots_no_sandbox() -> None:
+    nobody = LosingProvider(None, 0)
+    verdict = await eval_cmd().grade(calc_task(), FIX.replace(b"b/calc.py", b"b/../calc.py"), nobody)
+    assert (verdict.status, verdict.reward, nobody.boots) == (VerdictStatus.TAMPERED, 0.0, 0)
+
+
+@needs_root
+@pytest.mark.parametrize(
+    "patch", [FIX.replace(b"a + b", b"a / b"), b"no patch at all\n", FIX[:-20], FIX.replace(b"calc.py", b"no.py")]
+)
+async def test_a_patch_that_does_not_apply_exactly_is_apply_failed(provider: LocalProvider, patch: bytes) -> None:
+    verdict = await eval_cmd().grade(calc_task(), patch, provider)
+    assert (verdict.status, verdict.reward) == (VerdictStatus.APPLY_FAILED, 0.0)
+    assert verdict.log
+
+
+@needs_root
+async def test_a_test_that_never_ends_is_a_timeout_with_reward_zero(provider: LocalProvider) -> None:
+    task = calc_task(grader=GraderSpec(eval_cmd="echo begun; sleep 100"))
+    verdict = await eval_cmd(timeout_s=1).grade(task, FIX, provider)
+    assert (verdict.status, verdict.reward) == (VerdictStatus.TIMEOUT, 0.0)
+    assert "begun" in verdict.log
+
+
+@needs_root
+async def test_a_lost_sandbox_is_replaced(provider: LocalProvider) -> None:
+    losing = LosingProvider(provider, 1)
+    assert (await eval_cmd(retries=1).grade(calc_task(), FIX, losing)).status is VerdictStatus.SOLVED
+    assert losing.boots == 2
+
+
+async def test_sandboxes_that_stay_lost_are_an_infra_error_without_reward() -> None:
+    losing = LosingProvider(None, 9)
+    verdict = await eval_cmd(retries=2).grade(calc_task(), FIX, losing)
+    assert (verdict.status, verdict.reward, losing.boots) == (VerdictStatus.INFRA_ERROR, None, 3)
+    assert verdict.log == "lost it"
+
+
+@needs_root
+async def test_a_task_that_cannot_be_set_up_is_an_infra_error_without_reward(provider: LocalProvider) -> None:
+    verdict = await eval_cmd().grade(calc_task(pre_commands=("exit 4",)), FIX, provider)
+    assert (verdict.status, verdict.reward) == (VerdictStatus.INFRA_ERROR, None)
+    assert "exit 4" in verdict.log
+
+
+@needs_root
+async def test_hidden_files_replace_whatever_the_patch_put_in_their_place(provider: LocalProvider) -> None:
+    forged = (
+        b"diff --git a/hidden_test.py b/hidden_test.py\nnew file mode 100644\n--- /dev/null\n+++ b/hidden_test.py\n"
+    )
+    forged += b"@@ -0,0 +1 @@\n+print('forged')\n"
+    link = b"diff --git a/hidden_test.py b/hidden_test.py\nnew file mode 120000\n--- /dev/null\n+++ b/hidden_test.py\n"
+    link += b"@@ -0,0 +1 @@\n+calc.py\n\\ No newline at end of file\n"
+    for patch in (forged, link):
+        assert (await eval_cmd().grade(calc_task(), patch, provider)).status is VerdictStatus.FAILED
+
+
+@needs_root
+async def test_tests_run_as_the_agent_in_the_work_tree_without_network_and_patched_files_are_the_agents(
+    provider: LocalProvider,
+) -> None:
+    command = 'test "$(id -un)" = agent && test "$(pwd)" = /workspace/repo && test "$PYTHONDONTWRITEBYTECODE" = 1'
+    command += " && ! ls /var/lib/rl_agent 2>/dev/null && test -O calc.py && test -O new/file && echo > new/other"
+    command += " && test $(ls /sys/class/net 2>/dev/null | wc -l) -lt 2"
+    new = b"diff --git a/new/file b/new/file\nnew file mode 100755\n--- /dev/null\n+++ b/new/file\n@@ -0,0 +1 @@\n+1\n"
+    task = calc_task(grader=GraderSpec(eval_cmd=command))
+    verdict = await eval_cmd().grade(task, FIX + new, provider)
+    assert verdict.status is VerdictStatus.SOLVED, verdict.log
+
+
+@needs_root
+async def test_the_log_is_capped(provider: LocalProvider) -> None:
+    task = calc_task(grader=GraderSpec(eval_cmd="echo first; seq 100000; echo last; exit 1"))
+    verdict = await eval_cmd(max_log_bytes=1000).grade(task, FIX, provider)
+    assert verdict.log.startswith("first")
+    assert verdict.log.endswith("last")
+    assert len(verdict.log) < 1200
+
+
+@needs_root
+async def test_pre_commands_run_before_the_patch(provider: LocalProvider) -> None:
+    task = calc_task(pre_commands=("sed -i s/total/sum2/ calc.py",))
+    assert (await eval_cmd().grade(task, FIX, provider)).status is VerdictStatus.APPLY_FAILED
