@@ -126,6 +126,7 @@ class ScriptedEngine:
         self.calls: list[tuple[str, Sampling]] = []
         self.prompts: list[Int32] = []
         self.cancelled = 0
+        self.cancel_seen = asyncio.Event()
         self.finish = FinishReason.STOP
         self.gate: asyncio.Event | None = None
         self.started = asyncio.Event()
@@ -142,6 +143,7 @@ class ScriptedEngine:
                 await self.gate.wait()
         except asyncio.CancelledError:
             self.cancelled += 1
+            self.cancel_seen.set()
             raise
         if self.error is not None:
             raise self.error
