@@ -1,0 +1,203 @@
+"""The real CLIs, in the real sandbox, against a scripted server; the shared leak fixture watches what they leave."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rl_agent.config.harness import ClaudeCodeConfig, CodexConfig
+from rl_agent.config.load import build
+from rl_agent.errors import HarnessError
+from rl_agent.graders.base import VerdictStatus
+from rl_agent.graders.patch import capture
+from rl_agent.graders.workspace import prepare
+from rl_agent.harnesses.base import Budget, ExitReason, Harness, HarnessResult
+from rl_agent.sandboxes.base import Asset
+from tests.e2e.stub_server import Stub, serve
+from tests.local import calc_task, eval_cmd, local_provider, needs_root
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from rl_agent.sandboxes.base import Sandbox
+    from rl_agent.sandboxes.local.provider import LocalProvider
+
+pytestmark = [needs_root, pytest.mark.e2e]
+TASK = calc_task()
+FIX = "sed -i '2s|.*|    return a - b|' calc.py"
+TOKEN = "the-secret-of-the-session"
+NAMES = ("claude_code", "codex")
+
+
+def harness(name: str, **changes: Any) -> Harness:
+    if name == "claude_code":
+        built: Harness = build(ClaudeCodeConfig(**{"tools": ["Bash"], "system_prompt": "You fix bugs.", **changes}))
+    else:
+        built = build(CodexConfig(**{"tools": ["exec_command"], "system_prompt": "You fix bugs.", **changes}))
+    return built
+
+
+@pytest.fixture
+def provider(tmp_path: Path) -> LocalProvider:
+    return local_provider(tmp_path / "state")
+
+
+@asynccontextmanager
+async def workspace(provider: LocalProvider, cli: Harness) -> AsyncIterator[tuple[Sandbox, Any]]:
+    async with provider.boot("host", assets=cli.assets, lifetime_s=120) as sandbox:
+        prepared = await prepare(sandbox, TASK, timeout_s=60)
+        await cli.install(sandbox)
+        yield sandbox, prepared
+
+
+async def run(cli: Harness, sandbox: Sandbox, stub: Stub, *, time_s: float = 60, session: str = "abc") -> HarnessResult:
+    url = await sandbox.expose(stub.port)
+    return await cli.run(sandbox, task=TASK, base_url=f"{url}/s/{session}", token=TOKEN, budget=Budget(time_s=time_s))
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_an_agent_run_from_prompt_to_verdict(provider: LocalProvider, name: str) -> None:
+    cli = harness(name)
+    async with serve(Stub([FIX])) as stub, workspace(provider, cli) as (sandbox, prepared):
+        result = await run(cli, sandbox, stub)
+        patch = await capture(sandbox, prepared)
+    assert (result.exit_code, result.reason) == (0, ExitReason.FINISHED), result.stderr_tail
+    assert all(json.loads(line) for line in result.transcript.splitlines())
+    assert 0 < result.seconds < 60
+    assert len(stub.requests) == 2
+    first, second = (json.dumps(request["body"]) for request in stub.requests)
+    assert TASK.problem_statement in first
+    assert "You fix bugs." in first
+    assert FIX in second.replace("\\\\", "\\")
+    assert TOKEN in json.dumps(stub.requests[0]["headers"])
+    assert {request["path"] for request in stub.requests} <= {"/s/abc/v1/messages", "/s/abc/v1/responses"}
+    assert (await eval_cmd().grade(TASK, patch, provider)).status is VerdictStatus.SOLVED
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "tools"),
+    [
+        ("claude_code", {}, ["Bash"]),
+        ("claude_code", {"tools": ["Bash", "Edit", "Read"]}, ["Bash", "Edit", "Read"]),
+        ("codex", {}, ["exec_command", "write_stdin"]),
+        ("codex", {"tools": ["exec_command", "apply_patch"]}, ["exec_command", "write_stdin", "apply_patch"]),
+    ],
+)
+async def test_the_policy_is_offered_exactly_the_configured_tools(
+    provider: LocalProvider, name: str, changes: dict[str, Any], tools: list[str]
+) -> None:
+    cli = harness(name, **changes)
+    async with serve(Stub([])) as stub, workspace(provider, cli) as (sandbox, _):
+        result = await run(cli, sandbox, stub)
+    assert result.reason is ExitReason.FINISHED, result.stderr_tail
+    assert [tool["name"] for tool in stub.requests[0]["body"]["tools"]] == tools
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_the_prompt_is_short_and_names_nothing_that_differs_between_rollouts(
+    provider: LocalProvider, name: str
+) -> None:
+    seen = []
+    for session in ("one", "two"):
+        cli = harness(name)
+        async with serve(Stub([])) as stub, workspace(provider, cli) as (sandbox, _):
+            await run(cli, sandbox, stub, session=session)
+        body = stub.requests[0]["body"]
+        keys = ("system", "tools", "messages") if name == "claude_code" else ("tools", "input")
+        parts = [body[key] for key in keys]
+        for item in body.get("input", []):
+            item.pop("id", None)
+        seen.append(json.dumps(parts))
+    assert seen[0] == seen[1]
+    assert len(seen[0]) < 6000
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_server_that_never_answers_costs_the_time_budget_and_leaves_no_process(
+    provider: LocalProvider, name: str
+) -> None:
+    cli = harness(name)
+    async with serve(Stub([], silent=True)) as stub, workspace(provider, cli) as (sandbox, prepared):
+        started = time.monotonic()
+        result = await run(cli, sandbox, stub, time_s=4)
+        assert time.monotonic() - started < 20
+        assert (result.exit_code, result.reason) == (-1, ExitReason.TIME_BUDGET)
+        left = await sandbox.exec("cat /proc/[0-9]*/status | grep -c '^Uid:.[1-9]'", user="root", timeout=20)
+        assert left.stdout == b"0\n"
+        assert await capture(sandbox, prepared) == b""
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_command_that_hangs_costs_the_time_budget_and_its_work_is_kept(
+    provider: LocalProvider, name: str
+) -> None:
+    cli = harness(name, time_budget_s=6.0)
+    async with serve(Stub([FIX + "; sleep 1000"])) as stub, workspace(provider, cli) as (sandbox, prepared):
+        result = await run(cli, sandbox, stub)
+        assert result.reason is ExitReason.TIME_BUDGET
+        assert b"return a - b" in await capture(sandbox, prepared)
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_refused_session_is_a_cli_error_at_once(provider: LocalProvider, name: str) -> None:
+    cli = harness(name)
+    async with serve(Stub([], status=400)) as stub, workspace(provider, cli) as (sandbox, _):
+        result = await run(cli, sandbox, stub)
+    assert (result.exit_code, result.reason) == (1, ExitReason.CLI_ERROR)
+
+
+async def test_claude_codes_own_turn_limit_is_told_apart(provider: LocalProvider) -> None:
+    cli = harness("claude_code", max_turns=2)
+    async with serve(Stub(["true"] * 9)) as stub, workspace(provider, cli) as (sandbox, _):
+        result = await run(cli, sandbox, stub)
+    assert (result.exit_code, result.reason, len(stub.requests)) == (1, ExitReason.TURN_LIMIT, 2)
+
+
+async def test_claude_codes_shell_timeout_is_the_configured_one(provider: LocalProvider) -> None:
+    cli = harness("claude_code", bash_timeout_s=1.0)
+    async with serve(Stub(["sleep 30"])) as stub, workspace(provider, cli) as (sandbox, _):
+        result = await run(cli, sandbox, stub)
+    assert result.seconds < 25
+    assert "timed out after 1s" in json.dumps(stub.requests[1]["body"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_cancelled_run_leaves_no_process(provider: LocalProvider, name: str) -> None:
+    cli = harness(name)
+    async with serve(Stub([], silent=True)) as stub, workspace(provider, cli) as (sandbox, _):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(2):
+                await run(cli, sandbox, stub)
+        left = await sandbox.exec("cat /proc/[0-9]*/status | grep -c '^Uid:.[1-9]'", user="root", timeout=20)
+        assert left.stdout == b"0\n"
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_program_that_cannot_run_is_a_harness_error(provider: LocalProvider, name: str, tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    broken.write_bytes(b"\x7fELF nonsense")
+    broken.chmod(0o755)
+    cli = harness(name, binary=str(broken))
+    assert [type(asset) for asset in cli.assets] == [Asset]
+    async with serve(Stub([])) as stub, workspace(provider, cli) as (sandbox, _):
+        with pytest.raises(HarnessError, match="could not be started"):
+            await run(cli, sandbox, stub)
+
+
+@pytest.mark.slow
+async def test_eight_agents_at_once(provider: LocalProvider) -> None:
+    async def one(name: str, session: str, stub: Stub) -> HarnessResult:
+        cli = harness(name)
+        async with workspace(provider, cli) as (sandbox, _):
+            return await run(cli, sandbox, stub, session=session, time_s=100)
+
+    async with serve(Stub([FIX])) as stub:
+        results = await asyncio.gather(*[one(NAMES[n % 2], f"s{n}", stub) for n in range(8)])
+    assert [result.reason for result in results] == [ExitReason.FINISHED] * 8
+    assert len(stub.requests) == 16
