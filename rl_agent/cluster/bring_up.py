@@ -122,7 +122,9 @@ async def cluster(config: Config, folder: RunFolder, model_folder: Path, weight_
         workers = [worker.remote(config, folder, number) for number in range(config.cluster.rollout_workers)]
         try:
             async with _time_limit(config.cluster.start_timeout_s), asyncio.TaskGroup() as starting:
-                address = starting.create_task(result(server.start.remote(model_folder, weight_backend), "the policy server"))
+                address = starting.create_task(
+                    result(server.start.remote(model_folder, weight_backend), "the policy server")
+                )
                 ranks = starting.create_task(_start_trainers(config, folder, model_folder))
             async with asyncio.TaskGroup() as serving:
                 for number, handle in enumerate(workers):
@@ -166,6 +168,7 @@ def _actor(kind: type, *, cpus: float = 0.0, gpus: float = 0.0, at_once: int | N
 async def _ray(config: Config) -> AsyncIterator[None]:
     set_for_children("RAY_USAGE_STATS_ENABLED", "0")
     set_for_children("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    logging.getLogger("ray._private.authentication").setLevel(logging.ERROR)  # a note on tokens at every start
     local: dict[str, Any] = {"num_cpus": 2, "include_dashboard": False} if config.cluster.address is None else {}
     ray.init(
         address=config.cluster.address,

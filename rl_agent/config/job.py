@@ -30,11 +30,11 @@ class SftJobConfig:
     """Demonstrations a step."""
     right_share: float = 0.4
     """Share of demonstrations whose fix is right: the rest are plausible mistakes, so that there is something to learn."""
-    prompt_weight: float = 0.1
-    """Weight of tokens that the policy does not sample, against 1 for those that it does."""
     eval_every: int = 100
     export: str | None = None
     """Where the Hugging Face folder is written; null: `<run folder>/model`."""
+    half: bool = True
+    """Write the weights in float16: half the size, for a warm start that is shipped."""
 
 
 SCHEMAS: Final = {"train": TrainJobConfig, "sft": SftJobConfig}

@@ -61,10 +61,10 @@ def _unknown_keys(node: DictConfig, path: str) -> Iterator[str]:
     """Keys that were added (`+algo.foo=1`) to nodes whose schema has no such field: OmegaConf would drop them silently."""
     kind = OmegaConf.get_type(node)
     fields = [f.name for f in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else None
-    for key in node:
-        where = f"{path}.{key}" if path else str(key)
+    for key in map(str, node):
+        where = f"{path}.{key}" if path else key
         if fields is not None and key not in fields:
-            like = nearest(str(key), fields)
+            like = nearest(key, fields)
             hint = (
                 f" Did you mean `{path + '.' if path else ''}{like}`?"
                 if like
@@ -77,7 +77,7 @@ def _unknown_keys(node: DictConfig, path: str) -> Iterator[str]:
 
 def _unchosen_groups(root: DictConfig) -> Iterator[str]:
     """Groups without an option: a deleted one (`~algo`) may still hold values that others put there."""
-    for key in root:
+    for key in map(str, root):
         if key in _PLAIN_FIELDS:
             continue
         node = None if OmegaConf.is_missing(root, key) else root[key]
@@ -139,8 +139,4 @@ def build(node: Any, contract: type | None = None) -> Any:
 
 def contract_members(contract: type) -> list[str]:
     """Public methods and properties that a Protocol asks for (annotated attributes, set on instances, are not seen)."""
-    return [
-        name
-        for name in vars(contract)
-        if not name.startswith("_") and name not in getattr(contract, "__annotations__", {})
-    ]
+    return [name for name, value in vars(contract).copy().items() if not name.startswith("_") and value is not None]

@@ -6,6 +6,7 @@ groups are `Any = MISSING`: a user's YAML without a schema composes too, and a d
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -29,7 +30,7 @@ from rl_agent.config import (
     weights,
 )
 
-GROUPS: Final = {
+GROUPS: Final[Mapping[str, Mapping[str, type]]] = {
     "job": job.SCHEMAS,
     "data": data.SCHEMAS,
     "harness": harness.SCHEMAS,

@@ -87,5 +87,7 @@ class Progress:
         if self._p_right_before is not None and "eval/p_right" in history[-1]:
             figures |= {"p_right_before": self._p_right_before, "p_right_after": history[-1]["eval/p_right"]}
         self._tracker.summary(figures)
-        shown = {name: f"{value:g}" if name in ("steps", "seconds") else f"{value:.3f}" for name, value in figures.items()}
+        shown = {
+            name: f"{value:g}" if name in ("steps", "seconds") else f"{value:.3f}" for name, value in figures.items()
+        }
         self._console.summary(history, shown | {"trained policy": str(self.folder.model)})

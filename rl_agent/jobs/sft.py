@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from safetensors.numpy import load_file, save_file
 
 from rl_agent.algo.batch import TrainBatch
 from rl_agent.cluster.bring_up import trainers
@@ -64,7 +65,17 @@ async def _run(config: Config, folder: RunFolder) -> None:
                     console.step(step, metrics)
                 tracker.log(step, metrics)
             await policy.export(target)
+            if job.half:
+                _halve(target / "model.safetensors")
             console.say(f"warm start: {target}")
+
+
+def _halve(path: Path) -> None:
+    """Rewrite a safetensors file in float16."""
+    tensors = {name: tensor.astype(np.float16) for name, tensor in load_file(path).items()}
+    partial = path.with_suffix(".partial")
+    save_file(tensors, partial, metadata={"format": "pt"})
+    partial.replace(path)
 
 
 def _batches(makes: Demonstrations, seed: int, size: int, right_share: float) -> Iterator[TrainBatch]:

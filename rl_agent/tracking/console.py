@@ -60,7 +60,7 @@ class Console:
 
     def say(self, text: str) -> None:
         """A line of news."""
-        self._rich.print(text, markup=False)
+        self._rich.print(text, markup=False, soft_wrap=True)
 
     def rollout(self, status: str) -> None:
         """A rollout is over."""
