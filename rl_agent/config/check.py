@@ -51,6 +51,11 @@ def _model(config: Config) -> Iterator[Problem]:
         )
 
 
+    for key in ("tool_parser", "reasoning_parser"):
+        if _get(config.model, key) is not None:
+            yield Problem(f"model.{key}", "parsers by name are not supported yet.", "leave it null: the renderer parses")
+
+
 def _harness(config: Config) -> Iterator[Problem]:
     dialect = _get(config.adapter, "dialect")
     harness = str(_get(config.harness, "_target_") or "")

@@ -54,14 +54,16 @@ def _tool(name: str, *parameters: str) -> ToolSpec:
 _EDITED: Final = ("[This command modified 1 file you've previously read: ", ". Call Read before editing.]")
 
 
-def _codex_output(text: str, rng: random.Random) -> str:
-    """Codex's frame around the output of a command; chunk id and wall time differ from call to call."""
-    wall = 0 if rng.random() < 0.8 else rng.randrange(3000)
+def codex_frame(text: str, *, chunk_id: str, wall: str) -> str:
+    """Codex's frame around the output of a command that ended with 0."""
     count = -(-len(text.encode()) // 4)  # Codex's estimate: four bytes a token, rounded up
-    return (
-        f"Chunk ID: {rng.randrange(16**6):06x}\nWall time: 0.{wall:04d} seconds\nProcess exited with code 0\n"
-        f"Original token count: {count}\nOutput:\n{text}"
-    )
+    return f"Chunk ID: {chunk_id}\nWall time: {wall} seconds\nProcess exited with code 0\nOriginal token count: {count}\nOutput:\n{text}"
+
+
+def _codex_output(text: str, rng: random.Random) -> str:
+    """The frame with a chunk id and a wall time, which differ from call to call."""
+    wall = 0 if rng.random() < 0.8 else rng.randrange(3000)
+    return codex_frame(text, chunk_id=f"{rng.randrange(16**6):06x}", wall=f"0.{wall:04d}")
 
 
 CLAUDE_CODE: Final = AgentStyle(

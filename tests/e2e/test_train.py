@@ -1,0 +1,113 @@
+"""The whole loop with each real CLI, real vLLM, the real sandbox and real Megatron-core, to an optimizer step and further."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rl_agent.tasks.toy import ToyTasks
+from rl_agent.tokens.segment import SegmentKind
+from tests.e2e.command import Command
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
+
+DEFAULT = ["sub", "add", "max", "ge", "lt", "even", "last", "up"]
+WORD = {"claude_code": "Bash", "codex": "exec_command"}
+
+
+def command(output: Path, *overrides: str) -> Command:
+    return Command(output=output, overrides=("tracking.console=false", *overrides))
+
+
+@pytest.mark.parametrize("harness", ["claude_code", "codex"])
+def test_a_real_agent_is_trained_on_exactly_the_tokens_that_it_sampled(harness: str, tmp_path: Path) -> None:
+    # 24 rollouts in groups of 4: that no group is mixed, and so nothing to learn, has a chance of one in some thousands
+    run = command(tmp_path / "run", f"harness={harness}", "job.steps=1", "rollout.tasks_per_step=6")
+    done = run.run(timeout=600)
+    assert done.returncode == 0, done.stderr[-3000:]
+    (metrics,) = run.metrics()
+    assert metrics["tokens/trainable_share"] == 1.0
+    assert metrics["tokens/segments_per_rollout"] == 1.0
+    assert metrics["tokens/sampled"] == metrics["tokens/trained"] > 0
+    assert metrics["train/skipped"] == 0.0
+    assert metrics["train/grad_norm"] > 0.0
+    assert metrics["train/logprob_diff_max"] < 1e-3
+    assert metrics["staleness/max"] == 0.0
+    assert 0.0 < metrics["reward/mean"] < 1.0
+    assert sum(value for name, value in metrics.items() if name.startswith("rollout/status/")) == 24
+
+    from rl_agent.rollout.records import load_segments
+
+    saved = [json.loads(line) for line in (run.output / "rollouts" / "step_00001.jsonl").read_text().splitlines()]
+    assert any(WORD[harness] in turn for record in saved for turn in record["turns"])
+    segments = load_segments(run.output / "rollouts", 1)
+    assert {segment.kind for parts in segments.values() for segment in parts} == {SegmentKind.MAIN}
+    assert (run.output / "model" / "model.safetensors").is_file()
+    assert list((run.output / "wandb").glob("offline-run-*"))
+    assert "api_key" not in (run.output / "config.yaml").read_text().lower()
+
+
+def test_a_killed_run_leaves_nothing_and_resumes_with_the_same_data_order(tmp_path: Path) -> None:
+    run = command(tmp_path / "run", "debug=fast", "job.steps=4", "rollout.tasks_per_step=4")
+    run.start()
+    assert run.process is not None
+    deadline = time.monotonic() + 400
+    while len(run.metrics()) < 2 and time.monotonic() < deadline and run.process.poll() is None:
+        time.sleep(0.1)
+    time.sleep(1.5)  # into the rollouts of step 3: any moment will do
+    run.process.send_signal(signal.SIGKILL)
+    run.finish(timeout=30)
+    run.assert_nothing_left()
+    before = run.metrics()
+    assert len(before) == 2
+
+    resumed = Command(
+        output=run.output,
+        overrides=(
+            "tracking.console=false",
+            "debug=fast",
+            "job.steps=4",
+            "rollout.tasks_per_step=4",
+            f"resume={run.output}",
+        ),
+    )
+    done = resumed.run(timeout=400)
+    assert done.returncode == 0, done.stderr[-3000:]
+    after = run.metrics()
+    assert [record["step"] for record in after] == [1, 2, 3, 4]
+    assert after[:2] == before
+    assert all(record["staleness/max"] == 0.0 for record in after)
+    source = ToyTasks(kinds=DEFAULT, image="host").tasks(0)
+    for step in range(1, 5):
+        lines = (run.output / "rollouts" / f"step_{step:05d}.jsonl").read_text().splitlines()
+        seen = list(dict.fromkeys(json.loads(line)["task_id"] for line in lines))
+        assert seen == [next(source).task_id for _ in range(4)]
+
+
+def test_a_sweep_runs_one_job_after_the_other_in_one_process(tmp_path: Path) -> None:
+    sweep = Command(
+        output=tmp_path / "unused",
+        overrides=(
+            "-m",
+            "seed=0,1",
+            "engine=demonstrator",
+            "debug=fast",
+            "job.steps=1",
+            "tracking=none",
+            f"hydra.sweep.dir={tmp_path}/sweep",
+        ),
+    )
+    done = sweep.run(timeout=400)
+    assert done.returncode == 0, done.stderr[-3000:]
+    for job in ("0", "1"):
+        (line,) = (tmp_path / "sweep" / job / "metrics.jsonl").read_text().splitlines()
+        metrics = json.loads(line)
+        assert metrics["reward/mean"] == 1.0  # the demonstrator always finds the right fix
+        assert metrics["train/skipped"] == 1.0  # so there is nothing to compare, and nothing was changed
