@@ -29,10 +29,9 @@ SPARE_S: Final = 60.0
 
 # Strict: no fuzz, no three-way merge, no rejects. Hidden files come after it and replace whatever stands there.
 APPLY: Final = f"""\
-git --git-dir=.git --work-tree=. apply --whitespace=nowarn "$P/submission/patch" || exit {APPLY_FAILED}
-xargs -0 chown -hf agent: <"$P/submission/touched" || :  # deleted ones are gone
+git --git-dir=.git --work-tree=. apply --whitespace=nowarn "$P/patch" || exit {APPLY_FAILED}
+own
 [ ! -d "$P/hidden" ] || cp -r --remove-destination "$P/hidden/." .
-rm -rf "$P"
 """
 
 
@@ -85,11 +84,12 @@ class EvalCmd:
         async with provider.boot(
             task.image, lifetime_s=lifetime, network=Network.NONE, labels={"task": task.task_id, "role": "grading"}
         ) as sandbox:
-            extra: dict[str, dict[str, str | bytes]] = {
-                "submission": {"patch": patch, "touched": _with_parents(touched_paths(patch))},
-                "hidden": dict(task.grader.files),
+            private: dict[str, str | bytes] = {
+                "patch": patch,
+                "touched": _with_parents(touched_paths(patch)),
+                **{f"hidden/{path}": text for path, text in task.grader.files.items()},
             }
-            made = await make_repository(sandbox, task, then=APPLY, extra=extra, timeout_s=self._setup_timeout_s)
+            made = await make_repository(sandbox, task, then=APPLY, private=private, timeout_s=self._setup_timeout_s)
             if made.exit_code == APPLY_FAILED:
                 return Verdict(status=VerdictStatus.APPLY_FAILED, reward=0.0, log=printed(made, self._max_log_bytes))
             require_made(task, made, self._setup_timeout_s)

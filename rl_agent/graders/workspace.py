@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import io
 import tarfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rl_agent.errors import SetupError
+from rl_agent.graders.git_objects import Repository, file_mode, make_repository_files
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from rl_agent.sandboxes.base import ExecResult, Sandbox
     from rl_agent.tasks.task import Task
 
+Files = Mapping[str, str | bytes]
+"""Path -> content."""
 PRIVATE: Final = "/var/lib/rl_agent"
 """A folder of root's in the sandbox."""
 GIT_ENVIRONMENT: Final = {
@@ -57,21 +59,28 @@ SHADOW_CONFIG: Final = """\
 [safe]
 	directory = *
 """
+SHADOW_ATTRIBUTES: Final = "* -filter\n"
 TEXT_SHOWN: Final = 4000
+REPOSITORY_EXISTS: Final = 92
+"""Exit code of a script that expected to make the repository itself."""
 
-# Pieces of one script, run by root: as few processes as will do, as each costs a rollout milliseconds of CPU.
-# $W is the work tree, $P the private folder.
+# Pieces of scripts, run by root: as few processes as will do, as each costs a rollout milliseconds of CPU.
+# $W is the work tree, $P the private folder; `own` gives the agent what a later piece has made.
 UNPACK: Final = """\
 set -eu
 umask 022
-mkdir -p "$W" "$P"
-chmod 700 "$P"
-tar -xf - -C "$P" --no-same-owner
+tar -xf - -C / --no-same-owner --no-overwrite-dir
 cd "$W"
-[ ! -d "$P/files" ] || cp -r "$P/files/." .
 """
-OWN: Final = """\
+UNPACK_REPOSITORY: Final = f"""\
+[ ! -e "$W/.git" ] || exit {REPOSITORY_EXISTS}
+{UNPACK}own() {{ chown -R agent: .; }}
+"""
+OWN_ALL: Final = """\
 chown -R agent: .
+"""
+OWN_IF_NEEDED: Final = """\
+[ "$(stat -c %U .)" = agent ] || chown -R agent: .
 """
 COMMIT: Final = """\
 set -eu
@@ -82,9 +91,9 @@ if [ ! -e .git ]; then
   git --git-dir=.git --work-tree=. add -A -f
   git --git-dir=.git --work-tree=. -c gc.auto=0 -c maintenance.auto=false commit -q --allow-empty -m base
   chown -R agent: .
-elif [ "$(stat -c %U .)" != agent ]; then
-  chown -R agent: .
 fi
+[ "$(stat -c %U .)" = agent ] || chown -R agent: .
+own() { xargs -0 chown -hf agent: <"$P/touched" || :; }  # deleted files are gone
 """
 SHADOW: Final = f"""\
 rm -rf "$P/shadow"
@@ -95,7 +104,7 @@ cp -r --preserve=timestamps "$repository" "$P/shadow"
 rm -rf "$P/shadow/hooks" "$P/shadow/info" "$P/shadow/config.worktree" "$P/shadow/index.lock"
 printf %s "$SHADOW_CONFIG" >"$P/shadow/config"
 mkdir "$P/shadow/info"
-echo '* -filter' >"$P/shadow/info/attributes"
+printf %s "$SHADOW_ATTRIBUTES" >"$P/shadow/info/attributes"
 {SHADOW_GIT} add -A .
 echo "base-tree $({SHADOW_GIT} write-tree)"
 """
@@ -112,26 +121,55 @@ class Workspace:
 
 async def prepare(sandbox: Sandbox, task: Task, *, timeout_s: float) -> Workspace:
     """Make the repository as the agent gets it; raises SetupError with what a failing command printed."""
-    result = await make_repository(sandbox, task, then=SHADOW, extra={}, timeout_s=timeout_s)
+    repository = _repository(task)
+    if repository is not None:
+        shadow: dict[str, str | bytes] = {
+            **repository.files,
+            "config": SHADOW_CONFIG,
+            "info/attributes": SHADOW_ATTRIBUTES,
+        }
+        content = _archive(task, {"shadow": shadow}, repository)
+        result = await _script(sandbox, task, UNPACK_REPOSITORY + "own\n", content, timeout_s)
+        if result.exit_code != REPOSITORY_EXISTS:
+            require_made(task, result, timeout_s)
+            return Workspace(workdir=task.workdir, base_tree=repository.tree)
+    result = await _make_step_by_step(sandbox, task, SHADOW, {}, timeout_s)
     require_made(task, result, timeout_s)
     _, _, tree = result.stdout.rpartition(b"base-tree ")
     return Workspace(workdir=task.workdir, base_tree=tree.strip().decode())
 
 
-async def make_repository(
-    sandbox: Sandbox, task: Task, *, then: str, extra: Mapping[str, Mapping[str, str | bytes]], timeout_s: float
-) -> ExecResult:
-    """Unpack the task's files, run its pre_commands, make sure there is a commit, and go on with the script `then`.
+async def make_repository(sandbox: Sandbox, task: Task, *, then: str, private: Files, timeout_s: float) -> ExecResult:
+    """Make the repository without a shadow, and go on with the script `then`.
 
-    `extra` is unpacked into the private folder, folder by folder. Returns the result of the last script; a failing
+    `private` (path -> content) is unpacked into the private folder first. Returns the result of the last script; a failing
     pre_command raises SetupError.
     """
-    content = archive({"files": task.files, **extra})
+    repository = _repository(task)
+    if repository is not None:
+        content = _archive(task, {"": private}, repository)
+        result = await _script(sandbox, task, UNPACK_REPOSITORY + then, content, timeout_s)
+        if result.exit_code != REPOSITORY_EXISTS:
+            return result
+    return await _make_step_by_step(sandbox, task, then, private, timeout_s)
+
+
+async def _make_step_by_step(sandbox: Sandbox, task: Task, then: str, private: Files, timeout_s: float) -> ExecResult:
+    """The way for images with a repository, and for tasks with pre_commands: these come before the base commit."""
+    content = _archive(task, {"": private}, None)
     if not task.pre_commands:
         return await _script(sandbox, task, UNPACK + COMMIT + then, content, timeout_s)
-    require_made(task, await _script(sandbox, task, UNPACK + OWN, content, timeout_s), timeout_s)
+    own = OWN_ALL if task.files else OWN_IF_NEEDED
+    require_made(task, await _script(sandbox, task, UNPACK + own, content, timeout_s), timeout_s)
     await _run_pre_commands(sandbox, task, timeout_s)
     return await _script(sandbox, task, COMMIT + then, b"", timeout_s)
+
+
+def _repository(task: Task) -> Repository | None:
+    """The task's repository where it is known before anything runs."""
+    if not task.files or task.pre_commands or any(path.split("/")[0] == ".git" for path in task.files):
+        return None
+    return make_repository_files({path: text.encode() for path, text in task.files.items()})
 
 
 def require_made(task: Task, result: ExecResult, timeout_s: float) -> None:
@@ -155,24 +193,43 @@ async def _run_pre_commands(sandbox: Sandbox, task: Task, timeout_s: float) -> N
 
 
 async def _script(sandbox: Sandbox, task: Task, script: str, stdin: bytes, timeout_s: float) -> ExecResult:
-    environment = {**GIT_ENVIRONMENT, "W": task.workdir, "P": PRIVATE, "HOME": PRIVATE, "SHADOW_CONFIG": SHADOW_CONFIG}
+    environment = {**GIT_ENVIRONMENT, "W": task.workdir, "P": PRIVATE, "HOME": PRIVATE}
+    environment |= {"SHADOW_CONFIG": SHADOW_CONFIG, "SHADOW_ATTRIBUTES": SHADOW_ATTRIBUTES}
     return await sandbox.exec(script, user="root", cwd="/", env=environment, stdin=stdin, timeout=timeout_s)
 
 
-def archive(folders: Mapping[str, Mapping[str, str | bytes]]) -> bytes:
-    """A tar archive of small files: folder -> path in it -> content."""
+def _archive(task: Task, private: Mapping[str, Files], repository: Repository | None) -> bytes:
+    """A tar archive of the task's files, with their repository, and of folders for the private folder."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as tar:
-        for folder, files in folders.items():
+        _add_folder(tar, PRIVATE, 0o700)
+        for folder, files in private.items():
             for path, content in files.items():
-                if path.startswith("/") or ".." in path.split("/"):
-                    raise SetupError(f"a task's file must lie in its repository, got {path!r}")
-                data = content.encode() if isinstance(content, str) else content
-                info = tarfile.TarInfo(f"{folder}/{path}")
-                info.size = len(data)
-                info.mode = 0o755 if data.startswith(b"#!") else 0o644
-                tar.addfile(info, io.BytesIO(data))
+                _add_file(tar, f"{PRIVATE}/{folder}", path, content)
+        _add_folder(tar, task.workdir, 0o755)
+        for path, text in task.files.items():
+            _add_file(tar, task.workdir, path, text)
+        if repository is not None:
+            for path, content in repository.files.items():
+                _add_file(tar, f"{task.workdir}/.git", path, content)
     return buffer.getvalue()
+
+
+def _add_folder(tar: tarfile.TarFile, path: str, mode: int) -> None:
+    info = tarfile.TarInfo(path.strip("/"))
+    info.type = tarfile.DIRTYPE
+    info.mode = mode
+    tar.addfile(info)
+
+
+def _add_file(tar: tarfile.TarFile, folder: str, path: str, content: str | bytes) -> None:
+    if path.startswith("/") or ".." in path.split("/"):
+        raise SetupError(f"a task's file must lie in its repository, got {path!r}")
+    data = content.encode() if isinstance(content, str) else content
+    info = tarfile.TarInfo(f"{folder}/{path}".strip("/"))
+    info.size = len(data)
+    info.mode = file_mode(data) & 0o777
+    tar.addfile(info, io.BytesIO(data))
 
 
 def printed(result: ExecResult, limit: int) -> str:

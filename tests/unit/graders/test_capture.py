@@ -162,14 +162,17 @@ async def test_a_failing_capture_is_an_error_not_an_empty_patch(provider: LocalP
             await capture(sandbox, workspace)
 
 
-async def test_a_repository_of_the_image_keeps_its_history_and_counts_from_its_state(provider: LocalProvider) -> None:
+@pytest.mark.parametrize("pre_commands", [(), ("echo 3 > made",)])
+async def test_a_repository_of_the_image_keeps_its_history_and_counts_from_its_state(
+    provider: LocalProvider, pre_commands: tuple[str, ...]
+) -> None:
     script = (
         f"mkdir -p {TASK.workdir} && cd {TASK.workdir} && git init -q && echo 1 > old && git add -A && "
         "git -c user.name=a -c user.email=a@b commit -qm first && echo dirty > old && echo 1 > untracked"
     )
     async with provider.boot("host", lifetime_s=120) as sandbox:
         await sandbox.exec(script, user="root", timeout=60, check=True)
-        workspace = await prepare(sandbox, calc_task(files={}), timeout_s=60)
+        workspace = await prepare(sandbox, calc_task(files={}, pre_commands=pre_commands), timeout_s=60)
         assert await capture(sandbox, workspace) == b"", "what was there before the agent is no work of the agent"
         log = await sandbox.exec("git log --format=%s; stat -c %U old", cwd=TASK.workdir, timeout=60)
         assert log.stdout == b"first\nagent\n"
