@@ -105,7 +105,14 @@ class Codex:
     async def run(self, sandbox: Sandbox, *, task: Task, base_url: str, token: str, budget: Budget) -> HarnessResult:
         """See `Harness.run`."""
         words = [
-            *(CODEX.target, "exec", "--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"),
+            *(
+                CODEX.target,
+                "exec",
+                "--json",
+                "--ephemeral",
+                "--skip-git-repo-check",
+                "--dangerously-bypass-approvals-and-sandbox",
+            ),
             *("-c", f"model_providers.rl.base_url={json.dumps(base_url + '/v1')}"),
             *self._extra_args,
         ]

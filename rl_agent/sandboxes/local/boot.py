@@ -72,6 +72,7 @@ class Boot:
         self._timeout_s = timeout_s
         self._pidfds: list[int] = []
         self._stderr = memory_file(b"")
+        self._heard = b""
         self._call: Call | None = None
         self._payload: socket.socket | None = None
 
@@ -114,18 +115,18 @@ class Boot:
         return fd
 
     def _said(self) -> str:
-        text = os.pread(self._stderr, 2000, 0).decode(errors="replace").strip()
-        os.close(self._stderr)
+        text = self._heard.decode(errors="replace").strip()
         return f": {text}" if text else ""
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """End everything in the sandbox; returns when it is gone."""
-        os.close(self._stderr)
         await self._end()
 
     async def _end(self) -> None:
+        self._heard = os.pread(self._stderr, 2000, 0)
+        os.close(self._stderr)
         for fd in reversed(self._pidfds):
             kill(fd)
         if self._payload is not None:

@@ -20,7 +20,8 @@ import pytest
 import rl_agent
 from rl_agent.config.sandbox import Storage
 from rl_agent.errors import ConfigError, SandboxError
-from rl_agent.sandboxes.base import Limits
+from rl_agent.sandboxes.base import Asset, Limits
+from rl_agent.sandboxes.local import images
 from tests.local import local_provider, needs_root
 
 if TYPE_CHECKING:
@@ -115,6 +116,34 @@ async def test_python_and_git_work_inside(provider: LocalProvider) -> None:
             "python3 -c 'import json, ssl; print(6 * 7)' && git --version", timeout=30, check=True
         )
         assert result.stdout.startswith(b"42\n")
+
+
+async def test_a_python_that_lies_in_a_hidden_folder_is_shown_elsewhere(
+    provider: LocalProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(images.shutil, "which", lambda *_, **__: None)
+    async with provider.boot("host", lifetime_s=60) as sandbox:
+        script = "import json, os, sys; print(sys.version_info[:2] == (3, 11), os.__file__)"
+        result = await sandbox.exec(f"python3 -c '{script}'", timeout=30, check=True)
+        assert result.stdout.startswith(b"True /opt/rl_agent/python/")
+
+
+async def test_no_descriptor_is_left_open(provider: LocalProvider) -> None:
+    async def use() -> None:
+        async with provider.boot("host", lifetime_s=60) as sandbox:
+            await sandbox.exec("setsid -f sleep 60; echo hi", stdin=b"x", timeout=20)
+            await sandbox.exec("sleep 60", timeout=0.2)
+            await sandbox.write_file("/tmp/x", b"x")
+            await sandbox.read_file("/tmp/x")
+            await sandbox.expose(9)
+        with pytest.raises(SandboxError):
+            async with provider.boot("host", assets=[Asset(source=Path("/"), target="/etc/passwd/x")], lifetime_s=60):
+                pass
+
+    await use()
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    await use()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 @pytest.mark.parametrize("storage", list(Storage))
