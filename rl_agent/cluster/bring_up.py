@@ -168,6 +168,7 @@ def _actor(kind: type, *, cpus: float = 0.0, gpus: float = 0.0, at_once: int | N
 async def _ray(config: Config) -> AsyncIterator[None]:
     set_for_children("RAY_USAGE_STATS_ENABLED", "0")
     set_for_children("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    set_for_children("RAY_worker_niceness", "0")  # Ray's 15 would put the trainer behind the agents' own processes
     logging.getLogger("ray._private.authentication").setLevel(logging.ERROR)  # a note on tokens at every start
     local: dict[str, Any] = {"num_cpus": 2, "include_dashboard": False} if config.cluster.address is None else {}
     ray.init(
