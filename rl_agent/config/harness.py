@@ -34,7 +34,7 @@ class HarnessConfig:
     max_context_tokens: int = 65536
     """The window that the CLI believes in. The engine's real one is the adapter's business."""
     bash_timeout_s: float = 120.0
-    """Longest run of one shell command of the agent."""
+    """Claude Code: longest run of one shell command. Codex: longest wait for one in one call; it goes on in the background."""
     compaction: int | None = None
     """Let the CLI summarise its history above this many tokens; null: never."""
     extra_args: list[str] = field(default_factory=list)
