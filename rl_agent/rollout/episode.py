@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -91,8 +91,9 @@ class EpisodeRunner:
         abort: AbortReason | None = None
         detail = ""
         started = time.perf_counter()
+        guard = asyncio.timeout(self._limits.guard_s)
         try:
-            async with asyncio.timeout(self._limits.guard_s):
+            async with guard:
                 await self._agent(request, trace)
                 if trace.record is None or not trace.record.turns:
                     abort = AbortReason.EMPTY_SESSION
@@ -101,25 +102,28 @@ class EpisodeRunner:
                     with trace.timed("grade"):
                         verdict = await self._grader.grade(request.task, trace.patch, self._provider)
         except TimeoutError:
+            if not guard.expired():
+                raise
             abort = AbortReason.WALL_CLOCK_TIMEOUT
             detail = f"{time.perf_counter() - started:.0f} s, in stage {trace.stage}; stages so far: {trace.seconds}"
         except (SandboxError, EngineError, SetupError, HarnessError, GraderError) as error:
-            abort, detail = _REASONS[type(error)], str(error)
+            abort = next(reason for kind, reason in _REASONS.items() if isinstance(error, kind))
+            detail = str(error)
         trace.seconds["total"] = time.perf_counter() - started
         return _rollout(request, trace, verdict, abort, detail)
 
     async def _agent(self, request: EpisodeRequest, trace: _Trace) -> None:
-        """Boot, prepare, run the agent, take its work."""
+        """Boot, prepare, run the agent, take its work; the sandbox is gone before grading."""
         task, limits = request.task, self._limits
-        with trace.timed("boot"):
-            boot = self._provider.boot(
-                task.image,
-                assets=self._harness.assets,
-                lifetime_s=limits.guard_s,
-                labels={"rollout": request.rollout_id},
-            )
-            sandbox = await boot.__aenter__()
-        try:
+        async with AsyncExitStack() as stack:
+            with trace.timed("boot"):
+                boot = self._provider.boot(
+                    task.image,
+                    assets=self._harness.assets,
+                    lifetime_s=limits.guard_s,
+                    labels={"rollout": request.rollout_id},
+                )
+                sandbox = await stack.enter_async_context(boot)
             with trace.timed("prepare"):
                 workspace = await prepare(sandbox, task, timeout_s=limits.workspace_s)
                 await self._harness.install(sandbox)
@@ -127,8 +131,6 @@ class EpisodeRunner:
                 await self._converse(sandbox, request, trace)
             with trace.timed("capture"):
                 trace.patch = await capture(sandbox, workspace)
-        finally:
-            await boot.__aexit__(None, None, None)
 
     async def _converse(self, sandbox: Sandbox, request: EpisodeRequest, trace: _Trace) -> None:
         """One adapter session around one agent process."""
