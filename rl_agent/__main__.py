@@ -67,7 +67,8 @@ def _run_dir(resume: str | None, output: str, day: str, time: str) -> str:
 
 
 def _fail(*errors: BaseException) -> None:
-    print("\n".join(f"error: {error}" for error in errors), file=sys.stderr)  # noqa: T201 (the one place that speaks of failure)
+    lines = dict.fromkeys(f"error: {error}" for error in errors)  # rollouts that fail together say the same
+    print("\n".join(lines), file=sys.stderr)  # noqa: T201 (the one place that speaks of failure)
     sys.exit(FAILED)
 
 

@@ -26,7 +26,7 @@ QUOTING: Final = (
     "Values with special characters (`=`, `,`, `#`, `~`, `{`, `}`, blanks) are quoted twice, once for the shell and once for "
     "Hydra: 'harness.prompt=\"Fix it, please: {problem_statement}\"'"
 )
-_PROFILES: Final = re.compile(r"'(experiment|harness_profile|job_profile)/")
+_PROFILES: Final = re.compile(r"'(experiment|engine_profile|harness_profile|job_profile)/")
 _PROFILE: Final = "The values of an experiment do not fit the other choices. Remedy: another experiment, or experiment=none for values of your own."
 
 

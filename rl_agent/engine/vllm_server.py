@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import shutil
 import signal
 import socket
@@ -28,7 +29,11 @@ _KEEP_ALIVE_S: Final = 3600
 """Longer than any pause between two requests of ours, so that the server never closes a pooled connection first."""
 _STOP_TIMEOUT_S: Final = 15.0
 _POLL_S: Final = 0.25
-_LOG_TAIL: Final = 2500
+_LOG_TAIL: Final = 200
+"""Lines of the log that are searched for a reason."""
+_ERROR: Final = re.compile(r"\w*(Error|Exception)\b.*: |\berror: ")
+_ECHO: Final = re.compile(r"[Rr]oot cause above")
+"""What a process says when another one has failed."""
 
 
 class VllmServer:
@@ -75,7 +80,7 @@ class VllmServer:
     async def start(self, *, model_folder: Path, log: Path, weight_backend: str, max_context_tokens: int) -> str:
         """Start the server and wait until it answers; returns its URL.
 
-        Raises ConfigError for a port in use or a model folder without config.json, EngineError with the end of the log
+        Raises ConfigError for a port in use or a model folder without config.json, EngineError with the log's last error
         when the server dies or does not come up in time. Whatever it had started is stopped then.
         """
         if not (model_folder / "config.json").is_file():
@@ -106,7 +111,7 @@ class VllmServer:
         except TimeoutError:
             await self.stop()
             raise EngineError(
-                f"vLLM did not answer within engine.startup_timeout_s={self.startup_timeout_s:.0f} s.\n{self._tail()}"
+                f"vLLM did not answer within engine.startup_timeout_s={self.startup_timeout_s:.0f} s. {self._last_words()}"
             ) from None
         except BaseException:
             await self.stop()
@@ -165,9 +170,9 @@ class VllmServer:
                 await asyncio.sleep(_POLL_S)
 
     def require_alive(self) -> None:
-        """Raise EngineError, with the end of the log, if the server process has ended."""
+        """Raise EngineError, with the log's last error, if the server process has ended."""
         if self._process is not None and self._process.returncode is not None:
-            raise EngineError(f"vLLM ended with exit code {self._process.returncode}.\n{self._tail()}")
+            raise EngineError(f"vLLM ended with exit code {self._process.returncode}. {self._last_words()}")
 
     async def wait(self) -> None:
         """Wait until the process ends, then raise EngineError."""
@@ -191,11 +196,14 @@ class VllmServer:
                 process.kill()
             await process.wait()
 
-    def _tail(self) -> str:
+    def _last_words(self) -> str:
+        """What the log gives as the reason, and where it lies."""
         if self._log is None or not self._log.is_file():
             return "It left no log."
-        text = self._log.read_text(errors="replace")
-        return f"The end of {self._log}:\n{text[-_LOG_TAIL:]}"
+        lines = [line.strip() for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
+        reasons = [line for line in lines[-_LOG_TAIL:] if _ERROR.search(line) and not _ECHO.search(line)]
+        last = (reasons or lines or ["nothing"])[-1]
+        return f"The last error in its log: {last[:500]} Remedy: see the log {self._log} and engine.extra_args."
 
 
 def _own_process_tree(nice: int) -> list[str]:

@@ -50,9 +50,11 @@ class JsonlTasks:
                             offsets.append(place)
                         place += len(line)
             except OSError as error:
-                raise ConfigError(f"data.path={self.path} cannot be read: {error.strerror}") from error
+                raise ConfigError(f"data.path={self.path} cannot be read: {error.strerror}. Remedy: correct the path.") from error
             if not offsets:
                 raise ConfigError(f"data.path={self.path} holds no row")
+            for number, offset in enumerate(offsets):
+                self._task(number, offset)  # a bad row ends the run now, not hours into it
             self._offsets = offsets
         return self._offsets
 

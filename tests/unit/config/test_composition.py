@@ -18,7 +18,7 @@ from rl_agent.config.load import build, load, locate
 from rl_agent.errors import ConfigError
 from tests.conftest import CONF
 
-NO_OPTIONS = ("hydra", "harness_profile", "job_profile")
+NO_OPTIONS = ("hydra", "engine_profile", "harness_profile", "job_profile")
 """Groups that are chosen by others."""
 KEYWORDS = {"optional", "override"}
 
@@ -139,7 +139,7 @@ def test_defaults_lists_hold_only_known_words() -> None:
             assert set(words) <= KEYWORDS, f"{path}: {entry}"
 
 
-@pytest.mark.parametrize("group", ["experiment", "debug", "harness_profile", "job_profile"])
+@pytest.mark.parametrize("group", ["experiment", "debug", "engine_profile", "harness_profile", "job_profile"])
 def test_configs_that_set_several_groups_are_global(group: str) -> None:
     for path in (CONF / group).glob("*.yaml"):
         assert path.read_text().startswith("# @package _global_"), path

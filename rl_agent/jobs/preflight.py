@@ -1,0 +1,50 @@
+"""What can be known to fail before anything is started, since starting takes a minute."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from rl_agent.config.load import build
+from rl_agent.engine.vllm_server import require_free_port
+from rl_agent.errors import ConfigError
+from rl_agent.harnesses.base import Harness
+from rl_agent.sandboxes.base import SandboxProvider
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rl_agent.config.schema import Config
+    from rl_agent.tasks.task import Task
+
+_BOOT_S: Final = 300.0
+
+
+async def require_startable(config: Config, task: Task) -> None:
+    """Raise the error of a CLI that is not there, a port in use, or an image that does not boot (`task`'s is tried)."""
+    harness: Harness = build(config.harness, Harness)
+    harness.assets  # noqa: B018 (looks for the CLI's files)
+    provider: SandboxProvider = build(config.sandbox, SandboxProvider)
+    if config.cluster.address is not None:  # then sandboxes and ports are those of other machines
+        return
+    _require_port(config.engine, "host", "engine.port")
+    _require_port(config.adapter, "bind_host", "adapter.port")
+    async with provider.boot(task.image, lifetime_s=_BOOT_S):
+        pass
+
+
+def require_weights(model_folder: Path) -> None:
+    """Raise ConfigError for a model folder without config.json or weights."""
+    if not (model_folder / "config.json").is_file():
+        raise ConfigError(f"model folder {model_folder} has no config.json; set model.path to a Hugging Face folder")
+    if not any(model_folder.glob("*.safetensors")):
+        raise ConfigError(
+            f"model folder {model_folder} has no weights (*.safetensors). Remedy: set model.path to a folder that has them; "
+            "for the tiny policy, model.warm_start=true."
+        )
+
+
+def _require_port(node: Any, host: str, key: str) -> None:
+    """`node` has fields `port` (0 or none: a free one will be taken) and `host`."""
+    port = getattr(node, "port", 0)
+    if port:
+        require_free_port(getattr(node, host), port, key)
