@@ -1,0 +1,146 @@
+"""The client against a scripted server: what is unusable is refused, and a push keeps its order."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from aiohttp import web
+
+from rl_agent.engine.vllm_client import VllmEngine
+from rl_agent.errors import EngineError, LawError, WeightPushError
+from rl_agent.tokens.turn import FinishReason, Sampling
+from rl_agent.weights.base import Probe, WeightUpdate
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+PROMPT = np.array([1, 2, 3], dtype=np.int32)
+
+
+def choice(**changes: Any) -> dict[str, Any]:
+    plain = {
+        "token_ids": [5, 6],
+        "finish_reason": "stop",
+        "logprobs": {"content": [{"token_id": 5, "logprob": -0.5}, {"token_id": 6, "logprob": -1.0}]},
+        "weight_versions": [{"version": "3", "start": 0, "end": 1}, {"version": "4", "start": 1, "end": 2}],
+    }
+    return {**plain, **changes}
+
+
+class Server:
+    """Answers generations with `choice`, prompt log-probabilities with -1 each, and remembers what was asked."""
+
+    def __init__(self, answer: dict[str, Any] | None = None, fails_at: str | None = None) -> None:
+        self.answer = answer or choice()
+        self.fails_at = fails_at
+        self.asked: list[str] = []
+        self.bodies: list[Any] = []
+
+    async def handle(self, request: web.Request) -> web.Response:
+        self.asked.append(request.path)
+        body = await request.json() if request.can_read_body else None
+        self.bodies.append(body)
+        if request.path == self.fails_at:
+            return web.json_response({"error": "no"}, status=500)
+        if request.path == "/inference/v1/generate":
+            prompt = body["token_ids"]
+            rows = [None, *({str(token): {"logprob": -1.0}} for token in prompt[1:])]
+            return web.json_response({"choices": [self.answer], "prompt_logprobs": rows, "usage": {}})
+        return web.json_response({})
+
+
+@asynccontextmanager
+async def engine(server: Server) -> AsyncIterator[VllmEngine]:
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", server.handle)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        async with VllmEngine(url=url, request_timeout_s=5, probe_tolerance=1e-3) as client:
+            yield client
+    finally:
+        await runner.cleanup()
+
+
+async def test_a_generation_carries_tokens_log_probabilities_and_versions() -> None:
+    server = Server()
+    async with engine(server) as client:
+        got = await client.generate(PROMPT, Sampling(max_tokens=7, stop_token_ids=(9,)), request_id="r")
+    assert got.tokens.tolist() == [5, 6]
+    assert got.logprobs.tolist() == [-0.5, -1.0]
+    assert got.weight_versions().tolist() == [3, 4]
+    assert got.finish_reason is FinishReason.STOP
+    parameters = server.bodies[0]["sampling_params"]
+    assert (parameters["max_tokens"], parameters["stop_token_ids"], parameters["temperature"]) == (7, [9], 1.0)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"logprobs": None},
+        {"logprobs": {"content": [{"token_id": 5, "logprob": -0.5}]}},
+        {"logprobs": {"content": [{"token_id": 5, "logprob": -0.5}, {"token_id": 7, "logprob": -1.0}]}},
+        {"weight_versions": [{"version": "3", "start": 0, "end": 1}]},
+        {"weight_versions": None},
+    ],
+)
+async def test_missing_or_miscounted_numbers_fail_the_generation(broken: dict[str, Any]) -> None:
+    async with engine(Server(choice(**broken))) as client:
+        with pytest.raises(LawError):
+            await client.generate(PROMPT, Sampling(), request_id="r")
+
+
+async def test_a_refusal_of_the_server_is_an_engine_error_with_its_words() -> None:
+    async with engine(Server(fails_at="/inference/v1/generate")) as client:
+        with pytest.raises(EngineError, match=r"500.*no"):
+            await client.generate(PROMPT, Sampling(), request_id="r")
+
+
+async def test_no_server_is_an_engine_error() -> None:
+    async with VllmEngine(url="http://127.0.0.1:9", request_timeout_s=5, probe_tolerance=1e-3) as client:
+        with pytest.raises(EngineError, match="no answer from vLLM"):
+            await client.generate(PROMPT, Sampling(), request_id="r")
+
+
+def probe(logprob: float) -> Probe:
+    return Probe(tokens=PROMPT, logprobs=np.full(2, logprob, dtype=np.float32))
+
+
+UPDATE = WeightUpdate(version=4, update_info={"path": "/weights"})
+
+
+async def test_a_push_pauses_updates_drops_the_cache_resumes_and_verifies_in_this_order() -> None:
+    server = Server()
+    async with engine(server) as client:
+        assert await client.push(UPDATE, probe(-1.0)) == 0.0
+        assert await client.push(UPDATE, None) == 0.0
+    life = [
+        "/pause",
+        "/start_weight_update",
+        "/update_weights",
+        "/finish_weight_update",
+        "/reset_prefix_cache",
+        "/resume",
+    ]
+    assert server.asked == ["/init_weight_transfer_engine", *life, "/inference/v1/generate", *life]
+    assert {"weight_version": "4"} in server.bodies
+
+
+async def test_a_push_that_does_not_agree_on_the_probe_is_refused() -> None:
+    async with engine(Server()) as client:
+        with pytest.raises(WeightPushError, match=r"differ by 0\.5"):
+            await client.push(UPDATE, probe(-1.5))
+
+
+async def test_a_failed_push_stays_paused_and_says_which_weights() -> None:
+    server = Server(fails_at="/update_weights")
+    async with engine(server) as client:
+        with pytest.raises(WeightPushError, match="weights number 4"):
+            await client.push(UPDATE, probe(-1.0))
+    assert "/resume" not in server.asked
