@@ -40,7 +40,7 @@ class LocalSandboxConfig:
     cpus: float | None = None
     """Cores' worth of time; null: no bound."""
     nice: int = 10
-    """Niceness of everything in sandboxes, so that the engine keeps a core on a shared machine."""
+    """Each sandbox weighs like one process of this niceness, so that the engine keeps a core on a shared machine."""
     max_output_bytes: int = 4_000_000
     """Kept of each of a command's stdout and stderr: head and tail."""
     boot_timeout_s: float = 60.0

@@ -65,18 +65,16 @@ class Controllers:
             parents={name: path for name, path in parents.items() if os.access(path, os.W_OK)}, unified=False
         )
 
-    def shared(self, name: str, nice: int) -> ControlGroups:
-        """One group for all sandboxes together, in which they weigh against the rest of the machine like nice `nice`.
+    def shared(self, name: str) -> ControlGroups:
+        """One group for the CPU time of all sandboxes together; `weigh` says how much they get against the machine's rest.
 
         Autogroup scheduling makes plain niceness count only within a session, which every command of an agent may leave;
         a group's weight has no such hole.
         """
         parent = self.parents.get("cpu")
-        if (
-            parent is None or nice == 0 or self.unified
-        ):  # unified: a process is in one group, its sandbox's, which has the weight
+        if parent is None or self.unified:  # unified: a process is in one group, its sandbox's, which has the weight
             return ControlGroups()
-        return self._make(parent, name, {"cpu.shares": _shares(nice)})
+        return self._make(parent, name, {})
 
     def for_sandbox(self, name: str, limits: Limits, *, nice: int) -> ControlGroups:
         """The groups that bound one sandbox. Without a controller for it, memory is bounded a process, the rest is not."""
@@ -125,8 +123,15 @@ class Controllers:
         return list(found)
 
 
-def _shares(nice: int) -> str:
-    return str(max(2, round(1024 * NICE_STEP**-nice)))
+def weigh(shared: ControlGroups, *, nice: int, sandboxes: int) -> None:
+    """Let the shared group weigh as much as one process of nice `nice` for each sandbox in it."""
+    for folder in shared.folders:
+        with contextlib.suppress(OSError):
+            (folder / "cpu.shares").write_text(_shares(nice, max(1, sandboxes)))
+
+
+def _shares(nice: int, count: int = 1) -> str:
+    return str(max(2, round(1024 * count * NICE_STEP**-nice)))
 
 
 def remove_group(folder: Path) -> None:

@@ -22,7 +22,7 @@ from rl_agent.sandboxes.base import Limits, Network
 from rl_agent.sandboxes.local import bubblewrap, images
 from rl_agent.sandboxes.local.boot import Boot, BootRequest
 from rl_agent.sandboxes.local.helper import Helper
-from rl_agent.sandboxes.local.limits import ControlGroups, Controllers, remove_group
+from rl_agent.sandboxes.local.limits import ControlGroups, Controllers, remove_group, weigh
 from rl_agent.sandboxes.local.sandbox import LocalSandbox
 from rl_agent.sandboxes.local.state import is_dead, owner_tag, remove_dead, state_folder
 
@@ -147,9 +147,10 @@ class LocalProvider:
         """The helper process; it lives while any sandbox of this provider does."""
         if self._helper is None:
             tag = f"{owner_tag()}-{secrets.token_hex(4)}"
-            self._shared_groups = self._cgroups().shared(tag, self._nice)
+            self._shared_groups = self._cgroups().shared(tag)
             self._helper = Helper(cgroup_dirs=self._shared_groups.folders)
         self._helper_users += 1
+        weigh(self._shared_groups, nice=self._nice, sandboxes=self._helper_users)
         return self._helper
 
     def _release_helper(self) -> None:
@@ -158,6 +159,8 @@ class LocalProvider:
             self._helper.stop()
             self._helper = None
             self._shared_groups.remove()
+        else:
+            weigh(self._shared_groups, nice=self._nice, sandboxes=self._helper_users)
 
 
 def _clean(folder: Path, groups: ControlGroups) -> None:

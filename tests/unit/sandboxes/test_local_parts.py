@@ -15,7 +15,7 @@ from rl_agent.errors import ConfigError
 from rl_agent.sandboxes.base import Limits
 from rl_agent.sandboxes.local import bubblewrap, images, state
 from rl_agent.sandboxes.local.forward import Forward
-from rl_agent.sandboxes.local.limits import Controllers
+from rl_agent.sandboxes.local.limits import Controllers, weigh
 from rl_agent.sandboxes.local.output import Output
 
 if TYPE_CHECKING:
@@ -144,3 +144,10 @@ def test_control_groups_carry_the_limits_and_can_be_removed(tmp_path: Path, unif
     assert (written.get("memory.max") or written.get("memory.limit_in_bytes")) == str(10 << 20)
     assert (written.get("cpu.max") or written.get("cpu.cfs_quota_us")) in ("150000 100000", "150000")
     assert sorted(controllers.leftovers()) == sorted(groups.folders)
+
+
+def test_sandboxes_together_weigh_like_as_many_nice_processes(tmp_path: Path) -> None:
+    shared = Controllers(parents={"cpu": tmp_path}, unified=False).shared("1-2-x")
+    for nice, sandboxes, weight in ((0, 1, 1024), (10, 1, 110), (10, 16, 1759), (19, 1, 15)):
+        weigh(shared, nice=nice, sandboxes=sandboxes)
+        assert (shared.folders[0] / "cpu.shares").read_text() == str(weight)
