@@ -6,9 +6,9 @@ import asyncio
 import time
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from rl_agent.errors import EngineError, GraderError, HarnessError, SandboxError, SetupError
+from rl_agent.errors import EngineError, GraderError, HarnessError, RlAgentError, SandboxError, SetupError
 from rl_agent.graders.patch import capture
 from rl_agent.graders.workspace import prepare
 from rl_agent.harnesses.base import Budget
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rl_agent.rollout.group import EpisodeRequest
     from rl_agent.sandboxes.base import Sandbox, SandboxProvider
 
-_REASONS = {
+_REASONS: Final[dict[type[RlAgentError], AbortReason]] = {
     SandboxError: AbortReason.SANDBOX_ERROR,
     EngineError: AbortReason.ENGINE_ERROR,
     SetupError: AbortReason.SETUP_ERROR,
@@ -107,8 +107,7 @@ class EpisodeRunner:
             abort = AbortReason.WALL_CLOCK_TIMEOUT
             detail = f"{time.perf_counter() - started:.0f} s, in stage {trace.stage}; stages so far: {trace.seconds}"
         except (SandboxError, EngineError, SetupError, HarnessError, GraderError) as error:
-            abort = next(reason for kind, reason in _REASONS.items() if isinstance(error, kind))
-            detail = str(error)
+            abort, detail = _reason(error), str(error)
         trace.seconds["total"] = time.perf_counter() - started
         return _rollout(request, trace, verdict, abort, detail)
 
@@ -153,6 +152,10 @@ class EpisodeRunner:
         if self._advertise_host is not None:
             return f"http://{self._advertise_host}:{self._adapter.port}"
         return await sandbox.expose(self._adapter.port)
+
+
+def _reason(error: RlAgentError) -> AbortReason:
+    return next(reason for kind, reason in _REASONS.items() if isinstance(error, kind))
 
 
 def _rollout(
