@@ -50,10 +50,11 @@ def _model(config: Config) -> Iterator[Problem]:
             "experiment=cpu_smollm for SmolLM2, or experiment=none for values of your own",
         )
 
-
     for key in ("tool_parser", "reasoning_parser"):
         if _get(config.model, key) is not None:
-            yield Problem(f"model.{key}", "parsers by name are not supported yet.", "leave it null: the renderer parses")
+            yield Problem(
+                f"model.{key}", "parsers by name are not supported yet.", "leave it null: the renderer parses"
+            )
 
 
 def _harness(config: Config) -> Iterator[Problem]:
@@ -62,6 +63,13 @@ def _harness(config: Config) -> Iterator[Problem]:
     spoken = _DIALECTS.get(harness)
     if dialect not in (None, "auto") and spoken is not None and dialect != spoken:
         yield Problem("adapter.dialect", f"the harness speaks {spoken}, not {dialect}.", "adapter=auto")
+    port, workers = _get(config.adapter, "port"), config.cluster.rollout_workers
+    if port and workers > 1:
+        yield Problem(
+            "adapter.port",
+            f"each of cluster.rollout_workers={workers} has an adapter, and only one can have port {port}.",
+            "adapter.port=0",
+        )
 
 
 _DIALECTS = {

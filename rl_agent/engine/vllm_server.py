@@ -203,7 +203,7 @@ class VllmServer:
         lines = [line.strip() for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
         reasons = [line for line in lines[-_LOG_TAIL:] if _ERROR.search(line) and not _ECHO.search(line)]
         last = (reasons or lines or ["nothing"])[-1]
-        return f"The last error in its log: {last[:500]} Remedy: see the log {self._log} and engine.extra_args."
+        return f"The last error in its log: {last[:500]} -- Remedy: see the log {self._log} and engine.extra_args."
 
 
 def _own_process_tree(nice: int) -> list[str]:

@@ -96,6 +96,8 @@ def test_all_contradictions_are_listed_at_once() -> None:
         "algo.max_staleness=-1",
         "model.path=/does/not/exist",
         "adapter=openai_responses",
+        "adapter.port=8000",
+        "cluster.rollout_workers=2",
     )
     places = {problem.where for problem in check(config)}
     assert places == {
@@ -105,6 +107,7 @@ def test_all_contradictions_are_listed_at_once() -> None:
         "algo.max_staleness",
         "model.path",
         "adapter.dialect",
+        "adapter.port",
     }
 
 
