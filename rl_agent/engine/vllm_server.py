@@ -13,16 +13,14 @@ import shutil
 import signal
 import socket
 import sys
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import aiohttp
 
 from rl_agent.engine.vllm_client import VllmEngine
 from rl_agent.errors import ConfigError, EngineError
 from rl_agent.secrets import child_environment, is_root
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SERVED_NAME: Final = "policy"
 _KEEP_ALIVE_S: Final = 3600
@@ -105,6 +103,7 @@ class VllmServer:
                 start_new_session=True,
                 cwd=log.parent,
             )
+        _set_session_nice(self._process.pid, self.nice)
         try:
             async with asyncio.timeout(self.startup_timeout_s):
                 await self._until_healthy()
@@ -215,6 +214,14 @@ def _own_process_tree(nice: int) -> list[str]:
     user = [] if is_root() else ["--user", "--map-current-user"]
     tree = ["setpriv", "--pdeathsig", "KILL", "unshare", *user, "--fork", "--pid", "--mount-proc", "--kill-child=KILL"]
     return [*(["nice", "-n", str(nice)] if nice else []), *tree]
+
+
+def _set_session_nice(pid: int, nice: int) -> None:
+    """Where Linux schedules by session (autogroup), niceness counts only within one: give the session its own."""
+    autogroup = Path(f"/proc/{pid}/autogroup")
+    if nice and autogroup.exists():
+        with contextlib.suppress(OSError):  # a better chance of the core, nothing that a run depends on
+            autogroup.write_text(str(nice))
 
 
 def free_port(host: str) -> int:
