@@ -56,6 +56,7 @@ class Tracker:
         if self._run is not None:
             self._run.finish(exit_code=0 if error is None else 1)
             self._run = None
+            wandb.teardown()  # ends wandb's own process, which would stay until this one ends
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """One training step. Raises ValueError for a figure that is no finite number: missing is not zero (law 4)."""
