@@ -50,7 +50,9 @@ class JsonlTasks:
                             offsets.append(place)
                         place += len(line)
             except OSError as error:
-                raise ConfigError(f"data.path={self.path} cannot be read: {error.strerror}. Remedy: correct the path.") from error
+                raise ConfigError(
+                    f"data.path={self.path} cannot be read: {error.strerror}. Remedy: correct the path."
+                ) from error
             if not offsets:
                 raise ConfigError(f"data.path={self.path} holds no row")
             for number, offset in enumerate(offsets):
