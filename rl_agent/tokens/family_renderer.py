@@ -15,6 +15,7 @@ from rl_agent.tokens.messages import ParsedReply, Role, ToolCall
 from rl_agent.tokens.tagged_reply import raw_arguments
 from rl_agent.tokens.tool_text import shown_function
 from rl_agent.tokens.turn import FinishReason
+from rl_agent.tokens.untrusted import Guard, GuardedTokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +44,8 @@ class FamilyRenderer:
             config: Any = config_from_name(family)
             if keep_reasoning:
                 config = type(config)(thinking_retention="all")
-            self._inner: Any = create_renderer(tokenizer, config)
+            self._guard = Guard.of(tokenizer)
+            self._inner: Any = create_renderer(GuardedTokenizer(tokenizer, self._guard), config)
         except (ValueError, TypeError, KeyError) as error:
             raise ConfigError(
                 f"renderer {family!r} cannot be built for {model_folder}: {error}. Remedy: another family, or renderer=template."
@@ -57,8 +59,8 @@ class FamilyRenderer:
 
     def render(self, conversation: Conversation) -> Int32:
         """[T] int32: the full prompt."""
-        messages = [_as_dict(m) for m in conversation.messages]
-        tools = [shown_function(t) for t in conversation.tools]
+        messages = [self._as_dict(m) for m in conversation.messages]
+        tools = [self._guard.value(shown_function(t)) for t in conversation.tools]
         return np.array(
             self._inner.render_ids(messages, tools=tools or None, add_generation_prompt=True), dtype=np.int32
         )
@@ -72,7 +74,10 @@ class FamilyRenderer:
             return None
         prompt, sampled = last.prompt_tokens.tolist(), last.generation.tokens.tolist()
         bridged = self._inner.bridge_to_next_turn(
-            prompt, sampled, [_as_dict(m) for m in new_messages], tools=[shown_function(t) for t in tools] or None
+            prompt,
+            sampled,
+            [self._as_dict(m) for m in new_messages],
+            tools=[self._guard.value(shown_function(t)) for t in tools] or None,
         )
         if bridged is None:
             return None
@@ -109,25 +114,26 @@ class FamilyRenderer:
         text: str = self._encoder.decode(tokens.tolist(), skip_special_tokens=False)
         return text
 
-
-def _as_dict(message: Message) -> dict[str, Any]:
-    shown: dict[str, Any] = {"role": message.role.value, "content": message.content}
-    if message.reasoning is not None:
-        shown["reasoning_content"] = message.reasoning
-    if message.tool_calls:
-        shown["tool_calls"] = [
-            {
-                "type": "function",
-                "id": c.id,
-                "function": {"name": c.name, "arguments": c.raw if c.arguments is None else dict(c.arguments)},
-            }
-            for c in message.tool_calls
-        ]
-    if message.tool_call_id is not None:
-        shown["tool_call_id"] = message.tool_call_id
-    if message.tool_name is not None:
-        shown["name"] = message.tool_name
-    return shown
+    def _as_dict(self, message: Message) -> dict[str, Any]:
+        own = message.role is Role.ASSISTANT  # what the policy said may hold its own control tokens
+        content = message.content if own else self._guard.text(message.content)
+        shown: dict[str, Any] = {"role": message.role.value, "content": content}
+        if message.reasoning is not None:
+            shown["reasoning_content"] = message.reasoning
+        if message.tool_calls:
+            shown["tool_calls"] = [
+                {
+                    "type": "function",
+                    "id": c.id,
+                    "function": {"name": c.name, "arguments": c.raw if c.arguments is None else dict(c.arguments)},
+                }
+                for c in message.tool_calls
+            ]
+        if message.tool_call_id is not None:
+            shown["tool_call_id"] = message.tool_call_id
+        if message.tool_name is not None:
+            shown["name"] = message.tool_name
+        return shown
 
 
 def _as_call(attempt: Any) -> ToolCall | None:

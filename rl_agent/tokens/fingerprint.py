@@ -49,5 +49,8 @@ def turn_digest(previous: bytes, turn_id: str) -> bytes:
 
 
 def text_key(previous: bytes, message: Message) -> bytes:
-    """Names an assistant's message by what stands before it and what it visibly says, for echoes that carry no id."""
-    return digest(previous, "text", message.content.strip(), *(call.name for call in message.tool_calls))
+    """Names an assistant's message by what stands before it and what it visibly says, for echoes that carry no id.
+
+    White space does not count anywhere: clients trim lines and join paragraphs.
+    """
+    return digest(previous, "text", " ".join(message.content.split()), *(call.name for call in message.tool_calls))

@@ -77,6 +77,8 @@ class SessionGraph:
     """See the file's docstring."""
 
     renderer: Renderer
+    max_segment_tokens: int | None = None
+    """Segments are cut here; None: never."""
     forks: Counter[ForkReason] = field(default_factory=Counter)
     _nodes: dict[str, TurnNode] = field(default_factory=dict)
     _by_hash: dict[bytes, str] = field(default_factory=dict)
@@ -195,7 +197,7 @@ class SessionGraph:
         for turn_id, tokens, reason in self._lost:
             ledger.sample(turn_id, tokens)
             ledger.exclude(turn_id, reason, tokens)
-        segments = linearize(list(self._nodes.values()), ledger)
+        segments = linearize(list(self._nodes.values()), ledger, max_tokens=self.max_segment_tokens)
         ledger.balance()
         if sum(s.trained for s in segments) != ledger.trained:
             raise LawError(

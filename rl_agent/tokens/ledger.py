@@ -23,6 +23,8 @@ class ExclusionReason(StrEnum):
     """The client threw the reply away and asked again."""
     UNUSABLE = "unusable"
     """The engine's answer broke a law (a log-probability missing, no weight version)."""
+    SEGMENT_FULL = "segment_full"
+    """Beyond `max_segment_tokens` of its segment."""
 
 
 class Ledger:

@@ -1,7 +1,8 @@
 """From the tree of turns to segments: one linear token sequence for each path from a root to a leaf.
 
 Turns that do not count (thrown away by the client, never delivered) are taken out first, with their reason in the ledger. A
-turn on several paths trains in the first path and is context in the others.
+turn on several paths trains in the first path and is context in the others. What lies beyond `max_tokens` of its path is cut off:
+the context of a later token cannot be left out, for it would be another context than the one it was sampled in.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class TurnNode:
         return ExclusionReason.SUPERSEDED if self.superseded else None
 
 
-def linearize(nodes: Sequence[TurnNode], ledger: Ledger) -> list[Segment]:
+def linearize(nodes: Sequence[TurnNode], ledger: Ledger, *, max_tokens: int | None = None) -> list[Segment]:
     """The segments of all counting turns; every turn enters the ledger."""
     counting: list[TurnNode] = []
     for node in nodes:
@@ -87,30 +88,38 @@ def linearize(nodes: Sequence[TurnNode], ledger: Ledger) -> list[Segment]:
     leaves = [n for n in counting if id(n) not in inner]
     leaves.sort(key=lambda n: n.kind is not SegmentKind.MAIN)  # stable: the main path gets the shared turns
     trained: set[str] = set()
-    segments = [_segment(leaf, trained, ledger) for leaf in leaves]
+    segments = [_segment(leaf, trained, ledger, max_tokens) for leaf in leaves]
     return [s for s in segments if s.trained]
 
 
-def _segment(leaf: TurnNode, trained: set[str], ledger: Ledger) -> Segment:
+def _segment(leaf: TurnNode, trained: set[str], ledger: Ledger, max_tokens: int | None) -> Segment:
     path = leaf.path()
     total = sum(len(n.turn.prompt_tokens) + len(n.turn.generation.tokens) for n in path)
-    mask = np.zeros(total, dtype=np.bool_)
-    logprobs = np.zeros(total, dtype=np.float32)
-    versions = np.full(total, NOT_SAMPLED, dtype=np.int32)
+    limit = total if max_tokens is None else min(total, max_tokens)
+    mask = np.zeros(limit, dtype=np.bool_)
+    logprobs = np.zeros(limit, dtype=np.float32)
+    versions = np.full(limit, NOT_SAMPLED, dtype=np.int32)
     end = 0
     for node in path:
-        generation = node.turn.generation
+        generation, turn_id = node.turn.generation, node.turn.turn_id
         start = end + len(node.turn.prompt_tokens)
         end = start + len(generation.tokens)
-        versions[start:end] = generation.weight_versions()
-        if node.turn.turn_id in trained:
+        fitting = max(0, min(end, limit) - start)
+        versions[start:end] = generation.weight_versions()[:fitting]
+        if turn_id in trained:
             continue
-        trained.add(node.turn.turn_id)
+        trained.add(turn_id)
         mask[start:end] = True
-        logprobs[start:end] = generation.logprobs
-        ledger.train(node.turn.turn_id, len(generation.tokens))
+        logprobs[start:end] = generation.logprobs[:fitting]
+        ledger.train(turn_id, fitting)
+        if fitting < len(generation.tokens):
+            ledger.exclude(turn_id, ExclusionReason.SEGMENT_FULL, len(generation.tokens) - fitting)
     return Segment(
-        kind=leaf.kind, tokens=leaf.path_tokens(), loss_mask=mask, rollout_logprobs=logprobs, weight_versions=versions
+        kind=leaf.kind,
+        tokens=leaf.path_tokens()[:limit],
+        loss_mask=mask,
+        rollout_logprobs=logprobs,
+        weight_versions=versions,
     )
 
 

@@ -17,6 +17,7 @@ from rl_agent.tokens.messages import Message, Role, ToolCall
 from rl_agent.tokens.tagged_reply import THINK_CLOSE, parse_tagged, reasoning_is_open
 from rl_agent.tokens.tool_text import shown_function
 from rl_agent.tokens.turn import FinishReason
+from rl_agent.tokens.untrusted import Guard
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,6 +52,7 @@ class TemplateRenderer:
             )
         self._keep_reasoning = keep_reasoning
         self._encoder: Any = self._hf.backend_tokenizer
+        self._guard = Guard.of(self._hf)
         self._stop_ids = self._find_stop_ids()
         self._stop_texts = tuple(self._encoder.decode([i], skip_special_tokens=False) for i in self._stop_ids)
         self._end_of_turn = self._find_end_of_turn()
@@ -94,10 +96,12 @@ class TemplateRenderer:
         return text
 
     def _encode(self, text: str) -> Int32:
-        return np.array(self._encoder.encode(text, add_special_tokens=False).ids, dtype=np.int32)
+        pieces = self._guard.pieces(text)
+        ids = [self._encoder.encode(piece, add_special_tokens=False).ids for piece in pieces]
+        return np.array(ids[0] if len(ids) == 1 else [i for piece in ids for i in piece], dtype=np.int32)
 
     def _template(self, messages: Sequence[Message], tools: Sequence[ToolSpec], *, prompt: bool) -> str:
-        shown = [{"type": "function", "function": shown_function(t)} for t in tools]
+        shown = [{"type": "function", "function": self._guard.value(shown_function(t))} for t in tools]
         dicts = [self._as_dict(m, first=i == 0) for i, m in enumerate(messages)]
         try:
             text: str = self._hf.apply_chat_template(
@@ -115,7 +119,9 @@ class TemplateRenderer:
         role = message.role
         if role is Role.SYSTEM and not first and not self._middle_system:
             role = Role.USER
-        shown: dict[str, Any] = {"role": role.value, "content": message.content}
+        own = role is Role.ASSISTANT  # what the policy said may hold its own control tokens
+        content = message.content if own else self._guard.text(message.content)
+        shown: dict[str, Any] = {"role": role.value, "content": content}
         if message.reasoning is not None:
             shown["reasoning_content"] = message.reasoning
         if message.tool_calls:

@@ -207,7 +207,7 @@ def test_sabotage_segments_that_train_less_than_the_ledger_says_raise_the_alarm(
 ) -> None:
     graph = _small_run(renderer)
     honest = graph_module.linearize
-    monkeypatch.setattr(graph_module, "linearize", lambda nodes, ledger: honest(nodes, ledger)[:-1])
+    monkeypatch.setattr(graph_module, "linearize", lambda nodes, ledger, **limits: honest(nodes, ledger, **limits)[:-1])
     with pytest.raises(LawError, match="segments train 0 tokens"):
         graph.segments()
 
