@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from rl_agent.config.check import require_valid
 from rl_agent.config.hints import precompose
-from rl_agent.config.load import load, locate, target
+from rl_agent.config.load import differences, load, locate, target
 from rl_agent.config.schema import register
 from rl_agent.errors import RlAgentError
 from rl_agent.run_folder import RunFolder
@@ -36,7 +36,7 @@ def run(composed: DictConfig) -> None:
     try:
         config = load(composed)
         require_valid(config)
-        (folder.root / "config.yaml").write_text(OmegaConf.to_yaml(composed, resolve=True))
+        _write_config(folder.root / "config.yaml", composed)
         locate(target(config.job))(config, folder)
     except (RlAgentError, BaseExceptionGroup) as error:
         log.info("stopped by an error", exc_info=error)
@@ -60,6 +60,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         except RlAgentError as error:
             _fail(error)
     hydra.main(version_base="1.3", config_path=str(CONF), config_name=CONFIG_NAME)(run)()
+
+
+def _write_config(path: Path, composed: DictConfig) -> None:
+    """The resolved config; a resumed run says what is not as it was."""
+    now = OmegaConf.to_container(composed, resolve=True)
+    if path.is_file():
+        before = OmegaConf.to_container(OmegaConf.load(path))
+        for difference in differences(before, now):
+            if not difference.startswith("resume:"):
+                log.warning("resumed with another configuration: %s", difference)
+    path.write_text(OmegaConf.to_yaml(composed, resolve=True))
 
 
 def _run_dir(resume: str | None, output: str, day: str, time: str) -> str:

@@ -88,6 +88,16 @@ def _unchosen_groups(root: DictConfig) -> Iterator[str]:
             yield f"group `{key}` has no option chosen. Remedy: choose one, {key}=<option>; `--help` lists them."
 
 
+def differences(before: Any, after: Any, path: str = "") -> list[str]:
+    """Where two plain configs differ, as `key: old -> new`."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        found = []
+        for key in dict.fromkeys([*before, *after]):
+            found += differences(before.get(key), after.get(key), f"{path}.{key}" if path else str(key))
+        return found
+    return [] if before == after else [f"{path}: {before!r} -> {after!r}"]
+
+
 def parameters(node: Any) -> dict[str, Any]:
     """The fields of a node as constructor arguments (`_target_` left out); nested nodes stay as they are."""
     if dataclasses.is_dataclass(node) and not isinstance(node, type):

@@ -14,7 +14,7 @@ import yaml
 from rl_agent.config import schema
 from rl_agent.config.check import check
 from rl_agent.config.hints import precompose
-from rl_agent.config.load import build, load, locate
+from rl_agent.config.load import build, differences, load, locate
 from rl_agent.errors import ConfigError
 from tests.conftest import CONF
 
@@ -132,6 +132,13 @@ def test_the_dialect_that_check_knows_is_that_of_the_harness(harness: str) -> No
     node = composed(f"harness={harness}").harness
     assert build(node).dialect == _DIALECTS[node._target_]
     locate(_DIALECTS[node._target_])
+
+
+def test_what_a_resume_changes_is_named() -> None:
+    before = {"seed": 0, "algo": {"lr": 1e-4, "epochs": 3}, "tags": ["a"]}
+    after = {"seed": 0, "algo": {"lr": 3e-4, "epochs": 3}, "tags": ["a"], "new": 1}
+    assert differences(before, after) == ["algo.lr: 0.0001 -> 0.0003", "new: None -> 1"]
+    assert differences(before, before) == []
 
 
 def test_defaults_lists_hold_only_known_words() -> None:
