@@ -7,17 +7,19 @@ It reads everything that it needs from the prompt.
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 
 from rl_agent.engine.agent_style import agent_style
 from rl_agent.engine.demonstration import encoder, replies
 from rl_agent.errors import EngineError
+from rl_agent.run_folder import write_atomic
 from rl_agent.tasks.toy import ToyTask
 from rl_agent.tasks.toy_kinds import KINDS
 from rl_agent.tokens.template_renderer import TemplateRenderer
@@ -53,16 +55,20 @@ class Demonstrator:
         self._delay_s = delay_s
         self._renderer: TemplateRenderer | None = None
         self._encode: Callable[[str], Int32] | None = None
-        self._version = 0
+        self._state = Path()
 
     async def start(self, *, model_folder: Path, log: Path, weight_backend: str, max_context_tokens: int) -> str:
-        """See `engine.base.EngineServer`: the address is the folder with the tokenizer."""
-        return str(model_folder)
+        """See `engine.base.EngineServer`: the address is a file that names the model folder and the weight version."""
+        self._state = log.with_suffix(".json")
+        self._write(model_folder, version=0)
+        return str(self._state)
 
     @asynccontextmanager
     async def client(self, address: str) -> AsyncIterator[Self]:
         """See `engine.base.EngineServer`."""
-        self._renderer, self._encode = TemplateRenderer(Path(address)), encoder(Path(address))
+        self._state = Path(address)
+        folder = Path(self._read()["model_folder"])
+        self._renderer, self._encode = TemplateRenderer(folder), encoder(folder)
         yield self
 
     async def wait(self) -> None:
@@ -83,7 +89,7 @@ class Demonstrator:
             tokens=reply,
             logprobs=np.zeros(len(reply), dtype=np.float32),
             finish_reason=FinishReason.STOP,
-            spans=(VersionSpan(version=self._version, start=0, end=len(reply)),),
+            spans=(VersionSpan(version=self._read()["version"], start=0, end=len(reply)),),
         )
 
     async def pause(self, mode: PauseMode) -> None:
@@ -94,8 +100,15 @@ class Demonstrator:
 
     async def push(self, update: WeightUpdate, probe: Probe | None) -> float:
         """See `engine.base.Engine`."""
-        self._version = update.version
+        self._write(Path(self._read()["model_folder"]), update.version)
         return 0.0
+
+    def _read(self) -> dict[str, Any]:
+        state: dict[str, Any] = json.loads(self._state.read_text())
+        return state
+
+    def _write(self, model_folder: Path, version: int) -> None:
+        write_atomic(self._state, json.dumps({"model_folder": str(model_folder), "version": version}).encode())
 
 
 def _read(text: str, request_id: str) -> _Script:

@@ -24,6 +24,8 @@ from rl_agent.trainer.tiny import WARM_STARTS
 from tests.conftest import CONF
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rl_agent.config.schema import Config
     from rl_agent.rollout.group import Rollout
 
@@ -32,11 +34,15 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 FRAME = re.compile(r"Chunk ID: (?P<chunk>[0-9a-f]{6})\nWall time: (?P<wall>[0-9.]+) seconds\n")
 
 
-async def record(config: Config, task: ToyTask) -> Rollout:
+async def record(config: Config, task: ToyTask, scratch: Path) -> Rollout:
     """One real episode whose policy is the demonstrator."""
     harness = build(config.harness)
     folder = WARM_STARTS / config.model.style
-    async with build(config.engine).client(str(folder)) as engine:
+    server = build(config.engine)
+    address = await server.start(
+        model_folder=folder, log=scratch / "engine.log", weight_backend="disk", max_context_tokens=2048
+    )
+    async with server.client(address) as engine:
         adapter = build_adapter(
             config.adapter,
             harness_dialect=harness.dialect,
@@ -73,14 +79,14 @@ def as_seen(style: AgentStyle, text: str) -> AgentStyle:
 
 
 @pytest.mark.parametrize("harness", ["claude_code", "codex"])
-async def test_a_demonstration_is_token_for_token_what_the_live_cli_gives(harness: str) -> None:
+async def test_a_demonstration_is_token_for_token_what_the_live_cli_gives(harness: str, tmp_path: Path) -> None:
     config = load(precompose(CONF, "config", [f"harness={harness}", "engine=demonstrator"]))
     assert check(config) == []
     folder = WARM_STARTS / harness
     renderer = TemplateRenderer(folder)
     stream = toy_tasks(11, "train", ["sub", "up", "even"])
     for task in [next(stream) for _ in range(3)]:
-        rollout = await record(config, task)
+        rollout = await record(config, task, tmp_path)
         assert rollout.status == "solved", (rollout.status, rollout.detail, rollout.turns)
         (segment,) = rollout.segments
         style = as_seen(agent_style(harness), renderer.text(segment.tokens))

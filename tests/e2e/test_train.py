@@ -91,23 +91,29 @@ def test_a_killed_run_leaves_nothing_and_resumes_with_the_same_data_order(tmp_pa
         assert seen == [next(source).task_id for _ in range(4)]
 
 
-def test_a_sweep_runs_one_job_after_the_other_in_one_process(tmp_path: Path) -> None:
+def test_a_sweep_runs_one_job_after_the_other_and_keeps_each_ones_staleness_bound(tmp_path: Path) -> None:
     sweep = Command(
         output=tmp_path / "unused",
         overrides=(
             "-m",
-            "seed=0,1",
+            "algo.max_staleness=0,1",
             "engine=demonstrator",
+            "engine.delay_s=0.2",
             "debug=fast",
-            "job.steps=1",
+            "job.steps=3",
             "tracking=none",
             f"hydra.sweep.dir={tmp_path}/sweep",
         ),
     )
     done = sweep.run(timeout=400)
     assert done.returncode == 0, done.stderr[-3000:]
-    for job in ("0", "1"):
-        (line,) = (tmp_path / "sweep" / job / "metrics.jsonl").read_text().splitlines()
-        metrics = json.loads(line)
-        assert metrics["reward/mean"] == 1.0  # the demonstrator always finds the right fix
-        assert metrics["train/skipped"] == 1.0  # so there is nothing to compare, and nothing was changed
+    for job, bound in (("0", 0.0), ("1", 1.0)):
+        lines = (tmp_path / "sweep" / job / "metrics.jsonl").read_text().splitlines()
+        steps = [json.loads(line) for line in lines]
+        assert [step["step"] for step in steps] == [1, 2, 3]
+        assert all(step["reward/mean"] == 1.0 for step in steps)  # the demonstrator always finds the right fix
+        assert all(
+            step["train/skipped"] == 1.0 for step in steps
+        )  # so there is nothing to compare: nothing was changed
+        assert steps[0]["staleness/max"] == 0.0
+        assert max(step["staleness/max"] for step in steps) == bound  # with a bound of 1, sampling overlaps training
