@@ -48,4 +48,56 @@ class LocalSandboxConfig:
     """Folders of this machine that image `host` shows besides the system's, read-only."""
 
 
-SCHEMAS: Final = {"local": LocalSandboxConfig}
+@dataclass(slots=True, kw_only=True)
+class RemoteSandboxConfig:
+    """What providers on other machines have."""
+
+    state_dir: str | None = None
+    """Where running sandboxes are written down, so that the next start can remove what a killed run left, and where
+    processes take turns to boot; null: a folder of this user's in the system's temporary one."""
+    network: NetworkName = NetworkName.none
+    advertise_host: str | None = None
+    """The host name under which sandboxes reach this machine."""
+    memory_mb: int | None = None
+    processes: int | None = None
+    cpus: float | None = None
+    max_output_bytes: int = 4_000_000
+    """Kept of each of a command's stdout and stderr: head and tail."""
+    boot_concurrency: int = 16
+    """Boots at the same time, in all processes of this machine together."""
+    boots_per_s: float | None = None
+    """Boots begun a second, in all processes of this machine together; null: no bound."""
+    boot_retries: int = 2
+    boot_timeout_s: float = 180.0
+    """For one try."""
+
+
+@dataclass(slots=True, kw_only=True)
+class E2BSandboxConfig(RemoteSandboxConfig):
+    """Sandboxes of E2B, or of any server that speaks to its SDK. The key is the environment's E2B_API_KEY."""
+
+    _target_: str = "rl_agent.sandboxes.e2b.provider.E2BProvider"
+    api_url: str | None = None
+    """The control plane; null: E2B's own."""
+    sandbox_url: str | None = None
+    """Where sandboxes are reached; null: as the control plane says."""
+    domain: str | None = None
+    """E2B's, for a deployment of one's own; null: e2b.app."""
+    image_metadata_key: str | None = None
+    """Metadata key that carries the task's image; null: the image is the template."""
+    template: str = "base"
+    """What is booted where the image goes by metadata."""
+    metadata: dict[str, str] = field(default_factory=dict)
+    """Sent with every boot, for routing."""
+    metadata_file: str | None = None
+    """A JSON object of strings: more of it."""
+    allow_out: list[str] = field(default_factory=list)
+    """Addresses that sandboxes reach with `network: none` besides `advertise_host`."""
+    max_lifetime_s: float = 86400.0
+    """The longest lifetime that the account grants (E2B: an hour without a subscription, a day with one)."""
+    request_timeout_s: float = 60.0
+    request_retries: int = 4
+    """For what may be asked again: boots, files, and commands of our own that only look. Never a command of an agent's."""
+
+
+SCHEMAS: Final = {"local": LocalSandboxConfig, "e2b": E2BSandboxConfig}

@@ -6,10 +6,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
+from rl_agent.errors import SandboxError
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import AsyncIterator, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
+    from typing import BinaryIO
+
+
+class SandboxLostError(SandboxError):
+    """The sandbox itself is gone: killed, or at the end of its lifetime. Nothing that is asked of it will work again."""
 
 
 class Network(StrEnum):
@@ -53,7 +60,7 @@ class ExecResult:
 
 
 class Sandbox(Protocol):
-    """A running sandbox. Every method raises SandboxError when the sandbox itself is lost."""
+    """A running sandbox. Every method raises SandboxLostError when the sandbox itself is lost."""
 
     @property
     def id(self) -> str:
@@ -111,3 +118,49 @@ class SandboxProvider(Protocol):
 
     async def sweep(self) -> int:
         """Remove what killed runs left (folders, remote sandboxes); returns how many."""
+
+
+class Stream(StrEnum):
+    """Where a process printed something."""
+
+    STDOUT = "stdout"
+    STDERR = "stderr"
+
+
+class Process(Protocol):
+    """A process of a sandbox whose output is read while it runs."""
+
+    @property
+    def pid(self) -> int:
+        """Its number inside the sandbox."""
+
+    def chunks(self) -> AsyncIterator[tuple[Stream, bytes]]:
+        """What it prints, as it comes; a slow reader slows the process down. Ends with the process: then `code` is known."""
+
+    @property
+    def code(self) -> int:
+        """Exit code, 128 + signal number if a signal ended it."""
+
+    async def write(self, data: bytes) -> None:
+        """Send to its stdin. Raises BrokenPipeError when nobody reads there."""
+
+    def close_stdin(self) -> None:
+        """Its stdin is at its end."""
+
+    def signal(self, number: int) -> None:
+        """Send it a signal."""
+
+    def kill(self) -> None:
+        """Kill it with everything that it started."""
+
+
+class Streaming(Protocol):
+    """What a sandbox offers besides `Sandbox` when its provider can stream (`local` can)."""
+
+    async def start(
+        self, argv: Sequence[str], *, user: str, env: Mapping[str, str], cwd: str | None, stdin: bool
+    ) -> Process:
+        """Start a program. It runs on until it ends or is killed; whoever started it must read its `chunks`."""
+
+    async def open_file(self, path: str, *, user: str) -> BinaryIO:
+        """A regular file, opened for reading as `user`. Raises as `Sandbox.read_file` does."""

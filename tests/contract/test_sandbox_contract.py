@@ -10,22 +10,27 @@ import pytest
 
 from rl_agent.errors import ConfigError, SandboxError
 from rl_agent.sandboxes.base import Asset, Limits, Network, SandboxProvider
-from tests.local import local_provider, needs_root
+from tests.local import e2b_through_a_gateway, local_as_it_is, needs_root
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
+    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
     from rl_agent.sandboxes.base import Sandbox
 
-PROVIDERS: dict[str, tuple[Callable[..., Any], str]] = {"local-host-image": (local_provider, "host")}
-"""Name -> how to build a provider with a state folder, and an image that it boots."""
+PROVIDERS: dict[str, tuple[Callable[[Path], AbstractAsyncContextManager[Any]], str]] = {
+    "local-host-image": (local_as_it_is, "host"),
+    "e2b-gateway-local": (e2b_through_a_gateway, "host"),
+}
+"""Name -> how to open a provider with a state folder, and an image that it boots."""
 
 
 @pytest.fixture(params=[pytest.param(name, marks=needs_root) for name in PROVIDERS])
-def booted(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[SandboxProvider, str]:
-    build, image = PROVIDERS[request.param]
-    return build(tmp_path / "state"), image
+async def booted(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[tuple[SandboxProvider, str]]:
+    opened, image = PROVIDERS[request.param]
+    async with opened(tmp_path / "state") as provider:
+        yield provider, image
 
 
 @pytest.fixture
@@ -108,6 +113,9 @@ async def test_a_process_left_behind_on_purpose_outlives_its_command_which_retur
     result = await sandbox.exec("(setsid sleep 996 &) ; echo started", timeout=60)
     assert result.stdout == b"started\n"
     assert time.monotonic() - started < 20
+    # it may not have become `sleep` yet
+    until = "for i in $(seq 200); do grep -q '^sleep' /proc/[0-9]*/cmdline && break; sleep 0.05; done"
+    await sandbox.exec(until, user="root", timeout=60)
     assert await count(sandbox, "sleep 996") == 1
 
 

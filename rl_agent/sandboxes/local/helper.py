@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rl_agent.errors import SandboxError
+from rl_agent.sandboxes.base import SandboxLostError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -43,6 +44,10 @@ class Call:
     async def answer(self) -> Answer:
         """The next answer; raises SandboxError if the helper reports that it could not do its work."""
         await readable(self._sock.fileno())
+        return self.take()
+
+    def take(self) -> Answer:
+        """The answer that has arrived; raises BlockingIOError if there is none yet."""
         try:
             data, fds, _, _ = socket.recv_fds(self._sock, ANSWER_BYTES, 4, socket.MSG_CMSG_CLOEXEC)
         except ConnectionError:
@@ -53,6 +58,15 @@ class Call:
         if "error" in message:
             raise HelperError(message["error"], message.get("errno"))
         return Answer(message=message, fds=tuple(fds))
+
+    def fileno(self) -> int:
+        """Readable when an answer has arrived."""
+        return self._sock.fileno()
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the command of an `exec`."""
+        with contextlib.suppress(OSError):
+            self._sock.send(str(number).encode())
 
     def stop(self) -> None:
         """Tell the helper to give up; it answers once more."""
@@ -102,7 +116,7 @@ class Helper:
             self._sock.sendmsg([str(request["op"]).encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
         except OSError as error:
             ours.close()
-            raise SandboxError(
+            raise SandboxLostError(
                 f"the local sandbox helper process is gone ({error}); its sandboxes ended with it"
             ) from error
         finally:
@@ -127,8 +141,8 @@ def memory_file(content: bytes) -> int:
     return fd
 
 
-async def readable(fd: int) -> None:
-    """Wait until `fd` can be read (for a pidfd: until its process has ended)."""
+async def readable(*fds: int) -> None:
+    """Wait until one of `fds` can be read (for a pidfd: until its process has ended)."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[None] = loop.create_future()
 
@@ -136,11 +150,29 @@ async def readable(fd: int) -> None:
         if not future.done():
             future.set_result(None)
 
-    loop.add_reader(fd, ready)
+    for fd in fds:
+        loop.add_reader(fd, ready)
     try:
         await future
     finally:
-        loop.remove_reader(fd)
+        for fd in fds:
+            loop.remove_reader(fd)
+
+
+async def writable(fd: int) -> None:
+    """Wait until `fd` takes more (or its other end is closed)."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[None] = loop.create_future()
+
+    def ready() -> None:
+        if not future.done():
+            future.set_result(None)
+
+    loop.add_writer(fd, ready)
+    try:
+        await future
+    finally:
+        loop.remove_writer(fd)
 
 
 def kill(pidfd: int) -> None:

@@ -8,7 +8,8 @@ A request is one datagram on FD that carries descriptors: first the request's ow
 request as JSON, then what the operation needs. A forked child serves it and answers on `ctl`, one JSON datagram an answer:
 
     boot    [payload, stderr]                  -> {"pid"}, then end of file when bubblewrap has taken over
-    exec    [pidfd, stdin, stdout, stderr]     -> {"code"}, or {"killed"} after `ctl` was shut down by the other side
+    exec    [pidfd, stdin, stdout, stderr]     -> {"code"}, or {"killed"} after `ctl` was shut down by the other side;
+                                                  with "announce", {"pid"} before. A number on `ctl` is a signal to send
     write   [pidfd, source]                    -> {}
     read    [pidfd]                            -> {} with the opened file
     listen  [pidfd]                            -> {} with the listening socket
@@ -271,15 +272,23 @@ def run(ctl: int, request: dict[str, Any], fds: list[int]) -> None:
         _start(user, request, fds[1:])
     for fd in fds[1:]:
         os.close(fd)
+    if request.get("announce"):
+        _answer(ctl, {"pid": pid})
     poller = select.poll()
     poller.register(ctl, select.POLLIN)
     poller.register(wake_in, select.POLLIN)
     while True:
         ready = {fd for fd, _ in poller.poll()}
         if ctl in ready:
-            _kill_descendants()
-            _answer(ctl, {"killed": True})
-            return
+            number = os.read(ctl, 16)
+            if not number:
+                _kill_descendants()
+                _answer(ctl, {"killed": True})
+                return
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, int(number))
+        if wake_in not in ready:
+            continue
         os.read(wake_in, 4096)
         with contextlib.suppress(ChildProcessError):
             while True:
@@ -358,9 +367,7 @@ def _hide_arguments() -> None:
 
 def serve(sock: socket.socket) -> None:
     """Serve requests until the owner is gone."""
-    signal.signal(
-        signal.SIGCHLD, signal.SIG_IGN
-    )  # children, and theirs that lost their parent, are reaped by the kernel
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children and orphans below are reaped by the kernel
     _check(_libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "prctl")
     _hide_arguments()
     helper, own_namespace = os.getpid(), os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)

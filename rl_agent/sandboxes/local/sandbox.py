@@ -9,14 +9,15 @@ import socket
 import time
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from rl_agent.errors import SandboxError
-from rl_agent.sandboxes.base import ExecResult, Network
+from rl_agent.sandboxes.base import ExecResult, Network, SandboxLostError, Stream
 from rl_agent.sandboxes.local.forward import Forward
 from rl_agent.sandboxes.local.helper import Answer, Call, Helper, HelperError, kill, memory_file
 from rl_agent.sandboxes.local.images import PATH
 from rl_agent.sandboxes.local.output import Output
+from rl_agent.sandboxes.local.process import LocalProcess
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -94,15 +95,7 @@ class LocalSandbox:
     ) -> ExecResult:
         """See `Sandbox.exec`."""
         started = time.monotonic()
-        request = {
-            "op": "exec",
-            "user": user,
-            "argv": ["/bin/bash", "-c", cmd],
-            "env": {**DEFAULT_ENVIRONMENT, **(env or {})},
-            "cwd": cwd,
-            "nice": self._nice,
-            "rlimits": self._groups.rlimits,
-        }
+        request = self._request(["/bin/bash", "-c", cmd], user=user, env=env or {}, cwd=cwd)
         source = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC) if stdin is None else memory_file(stdin)
         out_read, out_write = os.pipe2(os.O_CLOEXEC)
         err_read, err_write = os.pipe2(os.O_CLOEXEC)
@@ -128,6 +121,48 @@ class LocalSandbox:
             shown = (result.stderr or result.stdout)[-STDERR_SHOWN:].decode(errors="replace")
             raise SandboxError(f"in sandbox {self._name}, `{cmd[:200]}` {what}: {shown}")
         return result
+
+    def _request(self, argv: Sequence[str], *, user: str, env: Mapping[str, str], cwd: str | None) -> dict[str, Any]:
+        return {
+            "op": "exec",
+            "user": user,
+            "argv": list(argv),
+            "env": {**DEFAULT_ENVIRONMENT, **env},
+            "cwd": cwd,
+            "nice": self._nice,
+            "rlimits": self._groups.rlimits,
+        }
+
+    async def start(
+        self, argv: Sequence[str], *, user: str, env: Mapping[str, str], cwd: str | None, stdin: bool
+    ) -> LocalProcess:
+        """See `Streaming.start`."""
+        request = {**self._request(argv, user=user, env=env, cwd=cwd), "announce": True}
+        in_read, in_write = os.pipe2(os.O_CLOEXEC) if stdin else (os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), None)
+        (out_read, out_write), (err_read, err_write) = os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC)
+        ours = [out_read, err_read, *([] if in_write is None else [in_write])]
+        call: Call | None = None
+        try:
+            try:
+                call = self._call(request, [in_read, out_write, err_write])
+            finally:
+                for fd in (in_read, out_write, err_write):
+                    os.close(fd)
+            pid = int((await self._answer(call)).message["pid"])
+        except BaseException:
+            for fd in ours:
+                os.close(fd)
+            if call is not None:
+                call.close()
+            raise
+        return LocalProcess(
+            call,
+            pid=pid,
+            stdin=in_write,
+            outputs={out_read: Stream.STDOUT, err_read: Stream.STDERR},
+            gone=self._gone,
+            retire=lambda fd: self._retire(Output(fd, 0)),
+        )
 
     async def _wait(self, call: Call, timeout: float) -> int | None:
         """The command's exit code, or None when its time was over and its whole process tree was killed."""
@@ -171,9 +206,13 @@ class LocalSandbox:
 
     async def read_file(self, path: str, *, user: str = "agent") -> bytes:
         """See `Sandbox.read_file`."""
-        fds = await self._file_call({"op": "read", "path": _absolute(path), "user": user}, [])
-        with os.fdopen(fds[0], "rb") as file:
+        with await self.open_file(path, user=user) as file:
             return await asyncio.to_thread(file.read)
+
+    async def open_file(self, path: str, *, user: str) -> BinaryIO:
+        """See `Streaming.open_file`."""
+        fds = await self._file_call({"op": "read", "path": _absolute(path), "user": user}, [])
+        return os.fdopen(fds[0], "rb")
 
     async def _file_call(self, request: dict[str, Any], fds: Sequence[int]) -> Sequence[int]:
         call = self._call(request, fds)
@@ -217,9 +256,9 @@ class LocalSandbox:
             raise self._gone()
         return answer
 
-    def _gone(self) -> SandboxError:
+    def _gone(self) -> SandboxLostError:
         why = "its lifetime is over" if self._expired else "its processes were killed"
-        return SandboxError(f"the sandbox {self._name} is gone: {why}")
+        return SandboxLostError(f"the sandbox {self._name} is gone: {why}")
 
 
 def _source(content: bytes | str | Path) -> int:

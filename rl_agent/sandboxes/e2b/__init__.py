@@ -1,0 +1,1 @@
+"""Sandboxes of E2B, or of any server that speaks to its SDK."""

@@ -1,0 +1,119 @@
+"""What the SDK's errors mean, and which requests are made again after them.
+
+By the names of the classes, since they differ between the lines of the SDK: 2.20 stands on httpx and httpcore, 2.63 on
+pyqwest and connectrpc.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import re
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from rl_agent.errors import ConfigError, SandboxError
+from rl_agent.sandboxes.base import SandboxLostError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class Failure(StrEnum):
+    """Kinds of failures."""
+
+    TRANSIENT = "transient"
+    """A network, a proxy or a busy server; the request may have arrived."""
+    RATE_LIMITED = "rate_limited"
+    """Too many requests; this one did nothing."""
+    LOST = "lost"
+    """The sandbox is gone."""
+    FORBIDDEN = "forbidden"
+    """The key is wrong, or a user does not exist."""
+    MISSING = "missing"
+    """A file, or at a boot the image."""
+    REFUSED = "refused"
+    """The request itself is wrong, or there is no room; to ask again would not help."""
+
+
+_BY_NAME: Final = {
+    "SandboxNotRunningException": Failure.LOST,
+    "SandboxNotFoundException": Failure.LOST,
+    "RateLimitException": Failure.RATE_LIMITED,
+    "AuthenticationException": Failure.FORBIDDEN,
+    "ServiceBusyException": Failure.TRANSIENT,
+    "NotFoundException": Failure.MISSING,
+    "NotEnoughSpaceException": Failure.REFUSED,
+    "InvalidArgumentException": Failure.REFUSED,
+    "TemplateException": Failure.REFUSED,
+    "GuestUnresponsiveException": Failure.REFUSED,
+    "CommandExitException": Failure.REFUSED,
+    "TimeoutException": Failure.TRANSIENT,
+}
+_BY_STATUS: Final = {
+    401: Failure.FORBIDDEN,
+    403: Failure.FORBIDDEN,
+    404: Failure.MISSING,
+    429: Failure.RATE_LIMITED,
+    500: Failure.TRANSIENT,
+    502: Failure.TRANSIENT,
+    503: Failure.TRANSIENT,
+    504: Failure.TRANSIENT,
+}
+_STATUS: Final = re.compile(r"^(\d{3})\b")
+FIRST_WAIT_S: Final = 0.25
+RATE_WAIT_S: Final = 1.0
+LONGEST_WAIT_S: Final = 15.0
+
+
+def failure_of(error: BaseException) -> Failure:
+    """What an error of the SDK means. One of no known class comes from its transport: transient."""
+    text = str(error)
+    if "was not found" in text and "sandbox" in text.lower():
+        return Failure.LOST
+    for kind in type(error).__mro__:
+        if kind.__name__ in _BY_NAME:
+            return _BY_NAME[kind.__name__]
+    status = getattr(error, "status_code", None) or (int(m[1]) if (m := _STATUS.match(text)) else None)
+    if type(error).__name__ == "SandboxException":
+        return _BY_STATUS.get(status or 0, Failure.REFUSED)
+    return Failure.TRANSIENT
+
+
+def translated(error: BaseException, what: str) -> SandboxError | ConfigError:
+    """Our error for one of the SDK's."""
+    if isinstance(error, SandboxError | ConfigError):
+        return error
+    said = f"{what}: {type(error).__name__}: {str(error)[:600]}"
+    match failure_of(error):
+        case Failure.LOST:
+            return SandboxLostError(said)
+        case Failure.FORBIDDEN:
+            return SandboxError(f"{said} Remedy: check E2B_API_KEY, and that the user exists in the sandbox.")
+        case _:
+            return SandboxError(said)
+
+
+async def again(call: Callable[[], Awaitable[T]], *, what: str, retries: int) -> T:
+    """Ask, and ask again after failures that pass: only for requests that may arrive twice. Raises our errors."""
+    for number in range(retries + 1):
+        try:
+            return await call()
+        except Exception as error:  # the SDK raises plain Exception too
+            failure = failure_of(error)
+            if isinstance(error, SandboxError | ConfigError) or failure not in (
+                Failure.TRANSIENT,
+                Failure.RATE_LIMITED,
+            ):
+                raise translated(error, what) from error
+            if number == retries:
+                raise SandboxError(f"{translated(error, what)} (asked {retries + 1} times)") from error
+            first = RATE_WAIT_S if failure is Failure.RATE_LIMITED else FIRST_WAIT_S
+            wait = min(LONGEST_WAIT_S, first * 2**number) * random.uniform(0.5, 1.5)  # noqa: S311 (no secret)
+            log.info("%s: %s (%s); again in %.1f s", what, type(error).__name__, failure, wait)
+            await asyncio.sleep(wait)
+    raise AssertionError("unreachable")

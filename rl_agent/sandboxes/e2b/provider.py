@@ -1,0 +1,320 @@
+"""Boots sandboxes through E2B's SDK."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import json
+import logging
+import math
+import time
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from rl_agent import secrets
+from rl_agent.errors import ConfigError, SandboxError
+from rl_agent.sandboxes.base import Limits, Network, SandboxLostError
+from rl_agent.sandboxes.e2b.endpoint import Endpoint
+from rl_agent.sandboxes.e2b.failures import Failure, again, failure_of
+from rl_agent.sandboxes.e2b.live import LABEL, LiveRecords
+from rl_agent.sandboxes.e2b.sandbox import E2BSandbox
+from rl_agent.sandboxes.local.state import state_folder
+from rl_agent.sandboxes.pool import BootGate
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+
+    from rl_agent.config.sandbox import NetworkName
+    from rl_agent.sandboxes.base import Asset
+
+log = logging.getLogger(__name__)
+KEY: Final = "E2B_API_KEY"
+LIMITS_KEY: Final = "rl_agent_limits"
+ASSETS_KEY: Final = "rl_agent_assets"
+GRANTED_SLACK_S: Final = 5.0
+EVERYWHERE: Final = "0.0.0.0/0"
+END_S: Final = 60.0
+
+
+@dataclass(slots=True, kw_only=True)
+class _Order:
+    """One sandbox, from the first try to boot it to its end."""
+
+    image: str
+    label: str
+    lifetime_s: float
+    uploads: Sequence[Asset]
+    request: dict[str, Any] = field(default_factory=dict)
+    key: str = ""
+    """Idempotency key of the try."""
+    sandbox_id: str | None = None
+    unheard: bool = False
+    """It was asked for, and no answer has come."""
+
+
+class E2BProvider:
+    """See `SandboxProvider`."""
+
+    def __init__(
+        self,
+        *,
+        state_dir: str | None,
+        network: NetworkName,
+        advertise_host: str | None,
+        memory_mb: int | None,
+        processes: int | None,
+        cpus: float | None,
+        max_output_bytes: int,
+        boot_concurrency: int,
+        boots_per_s: float | None,
+        boot_retries: int,
+        boot_timeout_s: float,
+        api_url: str | None,
+        sandbox_url: str | None,
+        domain: str | None,
+        image_metadata_key: str | None,
+        template: str,
+        metadata: Mapping[str, str],
+        metadata_file: str | None,
+        allow_out: Sequence[str],
+        max_lifetime_s: float,
+        request_timeout_s: float,
+        request_retries: int,
+    ) -> None:
+        key = secrets.require(KEY, "sandbox=e2b")
+        given = {
+            "api_key": key,
+            "api_url": api_url,
+            "sandbox_url": sandbox_url or (api_url if _is_loopback(api_url) else None),
+            "domain": domain,
+            "request_timeout": request_timeout_s,
+            "retries": request_retries,
+            "debug": False,
+        }
+        self._sdk = _sdk()
+        self._connection = {name: value for name, value in given.items() if name in _connection_options()}
+        self._endpoint = Endpoint(api_url, key=key, timeout_s=request_timeout_s, retries=request_retries)
+        folder = state_folder(state_dir) / "e2b"
+        self._records = LiveRecords(folder / "live")
+        self._gate = BootGate(folder / "boots", concurrency=boot_concurrency, per_s=boots_per_s)
+        self._network = Network(network)
+        self._limits = Limits(memory_mb=memory_mb, processes=processes, cpus=cpus)
+        self._metadata = {**_from_file(metadata_file), **metadata}
+        self._image_key = image_metadata_key
+        self._template = template
+        self._allow_out = [*allow_out, *([] if advertise_host is None else [advertise_host])]
+        self._boot_retries = boot_retries
+        self._boot_timeout_s = boot_timeout_s
+        self._max_lifetime_s = max_lifetime_s
+        self._sandbox_options: dict[str, Any] = {
+            "advertise_host": advertise_host,
+            "max_output_bytes": max_output_bytes,
+            "request_timeout_s": request_timeout_s,
+            "retries": request_retries,
+        }
+        self._retries = request_retries
+
+    @asynccontextmanager
+    async def boot(
+        self,
+        image: str,
+        *,
+        assets: Sequence[Asset] = (),
+        lifetime_s: float,
+        network: Network | None = None,
+        limits: Limits | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> AsyncIterator[E2BSandbox]:
+        """See `SandboxProvider.boot`."""
+        if lifetime_s > self._max_lifetime_s:
+            raise ConfigError(
+                f"a sandbox is needed for {lifetime_s:g} s, but sandbox.max_lifetime_s is {self._max_lifetime_s:g}. "
+                "Remedy: lower harness.time_budget_s, grader.timeout_s or rollout.guard_s, or raise it if the account grants more."
+            )
+        metadata = {**self._metadata, **(labels or {})}
+        chosen = self._limits if limits is None else limits
+        ours = await self._endpoint.is_gateway()
+        if ours and chosen != Limits():
+            bounds = {"memory_mb": chosen.memory_mb, "processes": chosen.processes, "cpus": chosen.cpus}
+            metadata[LIMITS_KEY] = json.dumps({name: value for name, value in bounds.items() if value is not None})
+        if ours and assets:
+            metadata[ASSETS_KEY] = await self._endpoint.store(assets)
+        request = self._request(image, metadata, network or self._network, lifetime_s)
+        with self._records.of_boot() as label:
+            order = _Order(image=image, label=label, lifetime_s=lifetime_s, uploads=() if ours else assets)
+            order.request = {**request, "metadata": {**request["metadata"], LABEL: label}}
+            try:
+                yield await self._boot(order)
+            finally:
+                # A cancelled caller waits too: a sandbox that is left costs until its lifetime is over.
+                await asyncio.shield(self._end(order))
+
+    def _request(self, image: str, metadata: Mapping[str, str], network: Network, lifetime_s: float) -> dict[str, Any]:
+        by_key = self._image_key is not None
+        request: dict[str, Any] = {
+            "template": self._template if by_key else image,
+            "metadata": {**metadata, **({self._image_key: image} if self._image_key is not None else {})},
+            "timeout": math.ceil(lifetime_s),
+            "allow_internet_access": network is Network.HOST,
+        }
+        if network is Network.NONE and self._allow_out:
+            request["allow_internet_access"] = True
+            request["network"] = {"allow_out": list(self._allow_out), "deny_out": [EVERYWHERE]}
+        return request
+
+    async def _boot(self, order: _Order) -> E2BSandbox:
+        """Boot and make ready, in turn with others; a sandbox that fails on the way is removed and another one tried."""
+        for number in range(self._boot_retries + 1):
+            order.key = f"{order.label}-{number}"
+            try:
+                async with self._gate.turn(), asyncio.timeout(self._boot_timeout_s):
+                    return await self._boot_once(order)
+            except TimeoutError as error:
+                failed: SandboxError = SandboxError(f"the sandbox was not ready within {self._boot_timeout_s:g} s")
+                failed.__cause__ = error
+            except SandboxError as error:
+                failed = error
+            await self._end(order)
+            if number == self._boot_retries:
+                raise failed
+            log.info("boot %d of %d failed: %s", number + 1, self._boot_retries + 1, failed)
+        raise AssertionError("unreachable")
+
+    async def _boot_once(self, order: _Order) -> E2BSandbox:
+        remote = await self._create(order)
+        deadline = time.monotonic() + order.lifetime_s
+        sandbox = E2BSandbox(remote, endpoint=self._endpoint, deadline=deadline, **self._sandbox_options)
+        await self._require_lifetime(remote, order.request["timeout"])
+        await sandbox.set_up()
+        for asset in order.uploads:
+            await _upload(sandbox, asset)
+        return sandbox
+
+    async def _create(self, order: _Order) -> Any:
+        """Ask for the sandbox of this try; to ask again gives the same one."""
+        options = {name: value for name, value in order.request.items() if name in _create_options()}
+        connection: dict[str, Any] = dict(self._connection)
+        if "idempotency_key" in _create_options():
+            options["idempotency_key"] = order.key
+        else:
+            connection["headers"] = {"Idempotency-Key": order.key}
+
+        async def create() -> Any:
+            try:
+                return await self._sdk.create(**options, **connection)
+            except Exception as error:
+                order.unheard = order.unheard and failure_of(error) is Failure.TRANSIENT
+                if failure_of(error) is Failure.MISSING:
+                    raise ConfigError(
+                        f"the sandbox provider has no image {order.image!r}: {error} Remedy: build a template of that name, or set "
+                        "sandbox.image_metadata_key if your endpoint takes images by metadata."
+                    ) from error
+                if failure_of(error) is Failure.FORBIDDEN:
+                    raise ConfigError(f"the sandbox provider refuses the key: {error} Remedy: check {KEY}.") from error
+                raise
+
+        order.unheard = True
+        what = f"the boot of a sandbox with image {order.image!r}"
+        remote = await again(create, what=what, retries=self._retries)
+        order.sandbox_id, order.unheard = str(remote.sandbox_id), False
+        return remote
+
+    async def _require_lifetime(self, remote: Any, asked_s: int) -> None:
+        info = await again(remote.get_info, what=f"the lifetime of sandbox {remote.sandbox_id}", retries=self._retries)
+        if info.end_at is None or info.started_at is None:
+            return
+        granted = (info.end_at - info.started_at).total_seconds()
+        if granted < asked_s - GRANTED_SLACK_S:
+            raise ConfigError(
+                f"sandbox {remote.sandbox_id} was granted {granted:.0f} s of the {asked_s} s that a rollout may take. Remedy: lower "
+                "harness.time_budget_s and grader.timeout_s, or use an account that grants more."
+            )
+
+    async def _end(self, order: _Order) -> None:
+        """Remove the sandbox of the last try, if there is one."""
+        try:
+            async with asyncio.timeout(END_S):
+                if order.unheard:  # its boot may go on where we do not see it: its key tells which one it is
+                    await self._create(order)
+                if order.sandbox_id is not None:
+                    await self._remove(order.sandbox_id)
+                    order.sandbox_id = None
+        except (TimeoutError, SandboxError, ConfigError) as error:
+            log.warning(
+                "sandbox %s was not removed (%s); it ends with its lifetime", order.sandbox_id or order.label, error
+            )
+
+    async def _remove(self, sandbox_id: str) -> None:
+        async def kill() -> None:
+            await self._sdk.kill(sandbox_id, **self._connection)
+
+        with contextlib.suppress(SandboxLostError):  # then it has ended by itself
+            await again(kill, what=f"the end of sandbox {sandbox_id}", retries=self._retries)
+
+    async def _labelled(self, label: str) -> list[str]:
+        async def find() -> list[str]:
+            from e2b import SandboxQuery  # noqa: PLC0415 (a heavy import)
+
+            pages = self._sdk.list(query=SandboxQuery(metadata={LABEL: label}), **self._connection)
+            found: list[str] = []
+            while pages.has_next:
+                found += [info.sandbox_id for info in await pages.next_items()]
+            return found
+
+        return await again(find, what=f"looking for sandbox {label}", retries=self._retries)
+
+    async def sweep(self) -> int:
+        """Remove the sandboxes of this machine's processes that are gone; returns how many there were."""
+        count = 0
+        for label in self._records.orphans():
+            for sandbox_id in await self._labelled(label):
+                await self._remove(sandbox_id)
+                count += 1
+            self._records.forget(label)
+        return count
+
+
+async def _upload(sandbox: E2BSandbox, asset: Asset) -> None:
+    """Put an asset where it belongs, as root and read-only."""
+    if not asset.source.exists():
+        raise SandboxError(f"the asset {asset.source} (for {asset.target} in the sandbox) does not exist")
+    if asset.source.is_file():
+        mode = 0o555 if asset.source.stat().st_mode & 0o100 else 0o444
+        await sandbox.write_file(asset.target, asset.source, user="root", mode=mode)
+        return
+    await sandbox.upload_folder(asset.source, asset.target)
+
+
+def _sdk() -> Any:
+    from e2b import AsyncSandbox  # noqa: PLC0415 (a heavy import, for those who use it)
+
+    return AsyncSandbox
+
+
+def _create_options() -> frozenset[str]:
+    return frozenset(inspect.signature(_sdk().create).parameters)
+
+
+def _connection_options() -> frozenset[str]:
+    from e2b import ConnectionConfig  # noqa: PLC0415
+
+    return frozenset(inspect.signature(ConnectionConfig.__init__).parameters)
+
+
+def _is_loopback(url: str | None) -> bool:
+    return url is not None and url.partition("//")[2].startswith(("127.", "localhost", "[::1]"))
+
+
+def _from_file(path: str | None) -> dict[str, str]:
+    if path is None:
+        return {}
+    try:
+        value = json.loads(Path(path).expanduser().read_text())
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"sandbox.metadata_file={path} cannot be read as JSON: {error}") from error
+    if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
+        raise ConfigError(f"sandbox.metadata_file={path} must be a JSON object whose values are strings")
+    return value

@@ -1,0 +1,306 @@
+"""A running sandbox behind E2B's SDK."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+import secrets
+import shlex
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from rl_agent.errors import SandboxError
+from rl_agent.sandboxes.base import ExecResult, SandboxLostError
+from rl_agent.sandboxes.e2b import script
+from rl_agent.sandboxes.e2b.endpoint import pack
+from rl_agent.sandboxes.e2b.failures import Failure, again, failure_of, translated
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rl_agent.sandboxes.e2b.endpoint import Endpoint
+
+log = logging.getLogger(__name__)
+LINE_BYTES: Final = 64 << 10
+"""Programs take 128 KiB in an argument: larger contents, inputs and scripts go as files."""
+INLINE_READ_BYTES: Final = 256 << 10
+KILL_S: Final = 40.0
+ASK_S: Final = 20
+UNPACK_S: Final = 600.0
+CLOCKS_S: Final = 2.0
+"""How far apart our clock and the provider's may see the end of a lifetime."""
+STDERR_SHOWN: Final = 2000
+
+
+class E2BSandbox:
+    """See `Sandbox`. Made by `E2BProvider.boot`."""
+
+    def __init__(
+        self,
+        remote: Any,
+        *,
+        endpoint: Endpoint,
+        deadline: float,
+        advertise_host: str | None,
+        max_output_bytes: int,
+        request_timeout_s: float,
+        retries: int,
+    ) -> None:
+        """`remote` is the SDK's AsyncSandbox."""
+        self._remote = remote
+        self._endpoint = endpoint
+        self._deadline = deadline
+        self._advertise_host = advertise_host
+        self._max_output_bytes = max_output_bytes
+        self._request_timeout_s = request_timeout_s
+        self._retries = retries
+        self._urls: dict[int, str] = {}
+        self._reported: dict[str, list[str]] = {}
+
+    @property
+    def id(self) -> str:
+        """Unique name."""
+        return str(self._remote.sandbox_id)
+
+    async def set_up(self) -> None:
+        """Make what commands need; asked again when the first request is dropped, as happens under load."""
+        await self._call(script.SET_UP, user="root", what="the set-up")
+
+    async def exec(
+        self,
+        cmd: str,
+        *,
+        user: str = "agent",
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        stdin: bytes | None = None,
+        timeout: float,
+        check: bool = False,
+    ) -> ExecResult:
+        """See `Sandbox.exec`. The command runs at most once, whatever happens to its stream, and its result is fetched after."""
+        started = time.monotonic()
+        token = secrets.token_hex(10)
+        timed_out = False
+        forget = self._reported.pop(user, [])
+        text = script.start(
+            token,
+            cmd,
+            env=env or {},
+            cwd=cwd,
+            stdin=stdin is not None,
+            limit=self._max_output_bytes,
+            forget=forget,
+        )
+        try:
+            async with asyncio.timeout(max(0.0, min(timeout, self._remaining()))):
+                if stdin is not None:
+                    await self._upload(f"{script.RUNS}/{token}.in", stdin, user=user)
+                report = await self._run_once(token, text, user=user)
+        except TimeoutError:
+            if self._remaining() <= 0:
+                raise self._gone("") from None
+            report, timed_out = await self._kill(token), True
+        except asyncio.CancelledError:
+            await self._kill(token)
+            raise
+        if report.state == script.NEVER and not timed_out:
+            raise SandboxError(f"in sandbox {self.id}, `{cmd[:200]}` was not started: its request did not arrive")
+        self._reported.setdefault(user, []).append(token)
+        result = ExecResult(
+            exit_code=-1 if timed_out else int(report.state),
+            stdout=report.stdout,
+            stderr=report.stderr,
+            timed_out=timed_out,
+            seconds=time.monotonic() - started,
+        )
+        if check and result.exit_code != 0:
+            what = f"ran longer than {timeout:g} s" if timed_out else f"ended with {result.exit_code}"
+            shown = (result.stderr or result.stdout)[-STDERR_SHOWN:].decode(errors="replace")
+            raise SandboxError(f"in sandbox {self.id}, `{cmd[:200]}` {what}: {shown}")
+        return result
+
+    async def _run_once(self, token: str, text: str, *, user: str) -> script.Report:
+        """Send the command, once; when its stream breaks, ask what became of it, as often as that takes."""
+        if len(text) > LINE_BYTES:
+            path = f"{script.RUNS}/{token}.sh"
+            await self._upload(path, text.encode(), user=user)
+            text = f". {path}"
+        try:
+            report = script.parse(await self._stream(text, user=user))
+        except Exception as error:  # the SDK raises plain Exception too
+            failure = failure_of(error)
+            if failure not in (Failure.TRANSIENT, Failure.RATE_LIMITED):
+                raise self._error(error, f"cannot run a command as {user}") from error
+            log.info("sandbox %s: a command's stream broke (%s: %s)", self.id, type(error).__name__, str(error)[:200])
+            report = None
+        while report is None or report.state == script.RUNNING:
+            asked = script.ask(token, limit=self._max_output_bytes, wait_s=ASK_S)
+            said = await self._call(asked, user=user, what="what became of a command")
+            report = script.parse(said)
+        return report
+
+    async def _kill(self, token: str) -> script.Report:
+        """Kill a command's tree. If even that cannot be done, the sandbox goes with it."""
+        text = script.kill(token, limit=self._max_output_bytes)
+        try:
+            async with asyncio.timeout(KILL_S):
+                report = script.parse(await self._call(text, user="root", what="the kill of a command"))
+        except (TimeoutError, SandboxError) as error:
+            await self.remove()
+            raise self._gone(f"a command could not be killed: {error}") from error
+        if report is None:
+            await self.remove()
+            raise self._gone("a command could not be killed")
+        return report
+
+    async def remove(self) -> None:
+        """End the sandbox; it may be gone already."""
+        await again(self._remote.kill, what=f"the end of sandbox {self.id}", retries=self._retries)
+
+    async def write_file(
+        self, path: str, content: bytes | str | Path, *, user: str = "agent", mode: int | None = None
+    ) -> None:
+        """See `Sandbox.write_file`. Written by the user's own command, so that the sandbox's permissions hold."""
+        target = shlex.quote(_absolute(path))
+        data = _bytes(content)
+        size = _size(data)
+        if isinstance(data, bytes) and size <= LINE_BYTES // 2:
+            source = f"printf %s {base64.b64encode(data).decode()} | base64 -d"
+            await self._write(source, target, size, user, mode)
+            return
+        name = f"{script.RUNS}/{secrets.token_hex(10)}.up"
+        await self._upload(name, data, user=user)
+        await self._write(f"cat {name}", target, size, user, mode)
+        await self._call(f"rm -f {name}", user=user, what="the removal of an upload")
+
+    async def _write(self, source: str, target: str, size: int, user: str, mode: int | None) -> None:
+        change = "" if mode is None else f" && chmod {mode:o} -- {target}"
+        text = (
+            f'umask 022; mkdir -p -- "$(dirname -- {target})" 2>&1 && '
+            f'{{ {source} >{target}; }} 2>&1 && [ "$(wc -c <{target})" -eq {size} ]{change} && echo whole'
+        )
+        said = await self._call(f"{{ {text}; }} || true", user=user, what=f"writing {target}")
+        if not said.rstrip().endswith("whole"):
+            raise SandboxError(f"in sandbox {self.id}, cannot write {target} as {user}: {said.strip()[-500:]}")
+
+    async def read_file(self, path: str, *, user: str = "agent") -> bytes:
+        """See `Sandbox.read_file`."""
+        name = shlex.quote(_absolute(path))
+        text = f"""export LC_ALL=C
+if ! E=$(ls -dL -- {name} 2>&1 >/dev/null) || ! E=$({{ head -c 0 -- {name} >/dev/null; }} 2>&1); then echo "error $E"; exit 0; fi
+[ -f {name} ] || {{ echo "error not a regular file"; exit 0; }}
+S=$(wc -c <{name}); if [ "$S" -gt {INLINE_READ_BYTES} ]; then echo "size $S"; exit 0; fi
+echo "data $S"; base64 <{name} | tr -d '\\n'; echo"""
+        for _ in range(self._retries + 1):
+            kind, _, rest = (await self._call(text, user=user, what=f"reading {path}")).partition(" ")
+            size_text, _, encoded = rest.partition("\n")
+            if kind == "error":
+                message = f"in sandbox {self.id}, cannot read {path} as {user}: {rest.strip()}"
+                raise FileNotFoundError(message) if "No such file" in rest else SandboxError(message)
+            if kind == "data":
+                data = base64.b64decode(encoded)
+            else:
+                data = await self._download(path, user=user)
+            if len(data) == int(size_text):
+                return data
+        raise SandboxError(f"in sandbox {self.id}, {path} never came whole: it is cut on the way, or being written")
+
+    async def upload_folder(self, folder: Path, target: str) -> None:
+        """Put a whole folder at `target`, as root and read-only."""
+        name = f"{script.RUNS}/{secrets.token_hex(10)}.up"
+        with tempfile.TemporaryDirectory(prefix="rl_agent-asset-") as temporary:
+            packed = Path(temporary, "asset.tar")
+            await asyncio.to_thread(pack, folder, packed)
+            await self._upload(name, packed, user="root")
+        place = shlex.quote(_absolute(target))
+        text = f"mkdir -p {place} && tar -xf {name} -C {place} && chmod -R a-w {place} && rm -f {name}"
+        result = await self.exec(text, user="root", timeout=UNPACK_S)
+        if result.exit_code != 0:
+            raise SandboxError(
+                f"in sandbox {self.id}, {target} was not unpacked: {result.stderr.decode(errors='replace')[-500:]}"
+            )
+
+    async def expose(self, port: int) -> str:
+        """See `Sandbox.expose`."""
+        if self._advertise_host is not None:
+            return f"http://{self._advertise_host}:{port}"
+        if port not in self._urls:
+            self._urls[port] = await self._endpoint.expose(self.id, port)
+        return self._urls[port]
+
+    async def _call(self, text: str, *, user: str, what: str) -> str:
+        """What a script of ours prints, which may run more than once."""
+        what = f"in sandbox {self.id}, {what} as {user}"
+        try:
+            return await again(lambda: self._stream(text, user=user), what=what, retries=self._retries)
+        except SandboxLostError as error:
+            raise self._gone(str(error)) from error
+
+    async def _stream(self, text: str, *, user: str) -> str:
+        """Run a script; what it prints. Raises the SDK's errors, among them plain Exception for a stream without an end."""
+        handle = await self._remote.commands.run(
+            text, background=True, user=user, timeout=0, request_timeout=self._request_timeout_s
+        )
+        try:
+            return str((await handle.wait()).stdout)
+        finally:
+            await handle.disconnect()
+
+    async def _upload(self, path: str, content: bytes | Path, *, user: str) -> None:
+        async def send() -> None:
+            if isinstance(content, bytes):
+                await self._remote.files.write(path, content, user=user)
+                return
+            with content.open("rb") as file:
+                await self._remote.files.write(path, file, user=user)
+
+        what = f"in sandbox {self.id}, the upload of {path} as {user}"
+        try:
+            await again(send, what=what, retries=self._retries)
+        except SandboxLostError as error:
+            raise self._gone(str(error)) from error
+
+    async def _download(self, path: str, *, user: str) -> bytes:
+        async def fetch() -> bytes:
+            return bytes(await self._remote.files.read(path, format="bytes", user=user))
+
+        what = f"in sandbox {self.id}, the download of {path} as {user}"
+        try:
+            return await again(fetch, what=what, retries=self._retries)
+        except SandboxLostError as error:
+            raise self._gone(str(error)) from error
+
+    def _remaining(self) -> float:
+        return self._deadline - time.monotonic()
+
+    def _error(self, error: Exception, what: str) -> Exception:
+        if failure_of(error) is Failure.LOST:
+            return self._gone(str(error))
+        return translated(error, f"in sandbox {self.id}, {what}")
+
+    def _gone(self, why: str) -> SandboxLostError:
+        if self._remaining() <= CLOCKS_S:
+            why = "its lifetime is over"
+        return SandboxLostError(f"the sandbox {self.id} is gone: {why}")
+
+
+def _bytes(content: bytes | str | Path) -> bytes | Path:
+    return content.encode() if isinstance(content, str) else content
+
+
+def _size(data: bytes | Path) -> int:
+    if isinstance(data, bytes):
+        return len(data)
+    try:
+        return data.stat().st_size
+    except OSError as error:
+        raise SandboxError(f"cannot read {data} to copy it into a sandbox: {error}") from error
+
+
+def _absolute(path: str) -> str:
+    if not path.startswith("/"):
+        raise SandboxError(f"a path in a sandbox must be absolute, got {path!r}")
+    return path

@@ -1,0 +1,175 @@
+"""The shell scripts that run a command in a sandbox at most once, however often its stream breaks, and tell what became of it.
+
+A command's token names a folder in the sandbox. Whoever makes that folder first decides: the starting script, and then the
+command runs, or a later question, and then it never will. The command writes into files, not into the stream, so a broken
+stream loses nothing; a small reaper of its own (Perl, else Python, else plain bash) adopts what it leaves behind, so that a
+kill finds the whole tree. The report is one line a part, bytes in base64: the SDK's streams carry text only.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import shlex
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+RUNS: Final = "/opt/rl_agent/run"
+PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+NEVER: Final = "never"
+RUNNING: Final = "running"
+_MARK: Final = "rl_agent-report"
+
+SET_UP: Final = f"""\
+set -e
+mkdir -p {RUNS}; chmod 755 /opt/rl_agent; chmod 1733 {RUNS}
+if ! id agent >/dev/null 2>&1; then
+  useradd -m -s /bin/bash agent 2>/dev/null || adduser -D -s /bin/bash agent 2>/dev/null || {{
+    u=1000; while grep -q "^[^:]*:[^:]*:$u:" /etc/passwd /etc/group; do u=$((u + 1)); done
+    echo "agent:x:$u:$u::/home/agent:/bin/bash" >>/etc/passwd; echo "agent:x:$u:" >>/etc/group
+    mkdir -p /home/agent; chown $u:$u /home/agent; }}
+fi
+"""
+"""As root, once a sandbox; may run twice."""
+
+_PERL: Final = (
+    "my($d,$n,@c)=@ARGV;syscall($n+0,36,1,0,0,0);open(F,q(>),qq($d/p));print F $$;close F;rename qq($d/p),qq($d/pid);"
+    "my $p=fork;if(!$p){exec{$c[0]}@c;exit 126}"
+    "while((my $k=waitpid(-1,0))>0){next if $k!=$p;my $s=$?;open(F,q(>),qq($d/c));"
+    "print F ($s&127?128+($s&127):$s>>8);close F;rename qq($d/c),qq($d/code);last}"
+)
+_PYTHON: Final = (
+    "import ctypes,os,sys\n"
+    "d,n,c=sys.argv[1],int(sys.argv[2]),sys.argv[3:]\n"
+    "ctypes.CDLL(None).prctl(36,1,0,0,0)\n"
+    "def w(a,b,t):\n open(d+a,'w').write(t);os.rename(d+a,d+b)\n"
+    "w('/p','/pid',str(os.getpid()))\n"
+    "p=os.fork()\n"
+    "if not p:\n try:os.execv(c[0],c)\n finally:os._exit(126)\n"
+    "while True:\n k,s=os.wait()\n if k==p:break\n"
+    "r=os.waitstatus_to_exitcode(s);w('/c','/code',str(r if r>=0 else 128-r))"
+)
+_BASH: Final = 'd=$1; shift 2; echo $BASHPID >"$d/p"; mv "$d/p" "$d/pid"; "$@"; r=$?; echo $r >"$d/c"; mv "$d/c" "$d/code"; exit $r'
+_REPORT: Final = """\
+rl_part() {
+  s=$(wc -c <"$1" 2>/dev/null || echo 0)
+  if [ "$s" -le "$L" ]; then base64 <"$1" 2>/dev/null | tr -d '\\n'
+  else h=$((L / 2)); { head -c $h "$1"; printf '\\n[... %d bytes dropped ...]\\n' $((s - 2 * h)); tail -c $h "$1"; } | base64 | tr -d '\\n'; fi
+  echo
+}
+rl_report() { echo "MARK $1"; rl_part "$D/out"; rl_part "$D/err"; echo MARK; }
+""".replace("MARK", _MARK)
+_ENDED: Final = """\
+rl_ended() {
+  [ -e "$D/code" ] && return 0
+  p=$(cat "$D/pid" 2>/dev/null) || return 1
+  [ -d "/proc/$p" ] && return 1
+  [ -e "$D/code" ] || echo 137 >"$D/code"
+}
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What became of a command."""
+
+    state: str
+    """Its exit code, or `NEVER`, or `RUNNING`."""
+    stdout: bytes
+    stderr: bytes
+
+
+def parse(text: str) -> Report | None:
+    """The report in what a script printed; None if it is not whole."""
+    lines = text.splitlines()
+    starts = [number for number, line in enumerate(lines) if line.startswith(_MARK + " ")]
+    if not starts or len(lines) < starts[-1] + 4 or lines[starts[-1] + 3] != _MARK:
+        return None
+    head, out, err = lines[starts[-1] : starts[-1] + 3]
+    try:
+        return Report(
+            state=head.split()[1],
+            stdout=base64.b64decode(out, validate=True),
+            stderr=base64.b64decode(err, validate=True),
+        )
+    except (binascii.Error, IndexError):
+        return None
+
+
+def _head(token: str, limit: int) -> str:
+    return f"export LC_ALL=C; D={RUNS}/{token}; L={limit}\n{_REPORT}{_ENDED}"
+
+
+def start(
+    token: str,
+    cmd: str,
+    *,
+    env: Mapping[str, str],
+    cwd: str | None,
+    stdin: bool,
+    limit: int,
+    forget: Iterable[str] = (),
+) -> str:
+    """Run `cmd`, unless its token is taken, and report. `forget`: tokens whose reports have arrived."""
+    words = ["LANG=C.UTF-8", "TERM=dumb", f"PATH={PATH}", *(f"{name}={value}" for name, value in env.items())]
+    old = " ".join(f"{RUNS}/{name} {RUNS}/{name}.in" for name in forget)
+    there = shlex.quote(cwd) if cwd else '"$HOME"'
+    reaper = f"""
+case $(uname -m) in aarch64) N=167;; *) N=157;; esac
+if R=$(command -v perl); then set -- "$R" -e {shlex.quote(_PERL)} --
+elif R=$(command -v python3); then set -- "$R" -IS -c {shlex.quote(_PYTHON)}
+else set -- /bin/bash -c {shlex.quote(_BASH)} sandbox; fi
+"""
+    return f"""{_head(token, limit)}
+{f"rm -rf {old} 2>/dev/null" if old else ""}
+U=$(id -un); umask 022
+if mkdir -m 700 "$D" 2>/dev/null; then
+: >"$D/out"; : >"$D/err"
+{reaper}
+if ! cd -- {there} 2>>"$D/err"; then echo 126 >"$D/code"; else
+setsid env -i HOME="$HOME" USER="$U" LOGNAME="$U" {shlex.join(words)} \
+"$@" "$D" $N /bin/bash -c {shlex.quote(cmd)} <{f"{RUNS}/{token}.in" if stdin else "/dev/null"} >"$D/out" 2>"$D/err" &
+wait $!; W=$?; [ -e "$D/code" ] || echo $W >"$D/code"
+fi; fi
+while ! rl_ended; do sleep 0.05; done
+rl_report "$(cat "$D/code")"
+"""
+
+
+def ask(token: str, *, limit: int, wait_s: int) -> str:
+    """Wait for a command's end and report; one that has not begun by now never will. May run any number of times."""
+    return f"""{_head(token, limit)}
+if mkdir -m 700 "$D" 2>/dev/null; then echo {NEVER} >"$D/code"; fi
+i=0; while ! rl_ended && [ $i -lt {wait_s * 10} ]; do sleep 0.1; i=$((i + 1)); done
+if [ -e "$D/code" ]; then rl_report "$(cat "$D/code")"; else rl_report {RUNNING}; fi
+"""
+
+
+def kill(token: str, *, limit: int) -> str:
+    """As root: kill a command's whole tree and report what it printed. May run any number of times."""
+    return f"""{_head(token, limit)}
+if mkdir -m 700 "$D" 2>/dev/null; then echo {NEVER} >"$D/code"; fi
+i=0; while [ ! -e "$D/pid" ] && [ ! -e "$D/code" ] && [ $i -lt 40 ]; do sleep 0.05; i=$((i + 1)); done
+T=$(cat "$D/pid" 2>/dev/null)
+rl_below() {{
+  F=" $T "; G=1
+  while [ $G = 1 ]; do G=0
+    for f in /proc/[0-9]*/stat; do
+      read -r l <"$f" 2>/dev/null || continue
+      q=${{f#/proc/}}; q=${{q%/stat}}; r=${{l##*) }}; s=${{r%% *}}; r=${{r#* }}; r=${{r%% *}}
+      [ "$s" = Z ] && continue
+      case $F in *" $q "*) continue;; *" $r "*) F="$F$q "; G=1;; esac
+    done
+  done
+  B=${{F#" $T "}}
+}}
+if [ -n "$T" ] && [ ! -e "$D/code" ]; then
+  i=0; while [ $i -lt 200 ]; do rl_below; [ -z "$B" ] && break; kill -9 $B 2>/dev/null; i=$((i + 1)); done
+  kill -9 "$T" 2>/dev/null
+fi
+i=0; while ! rl_ended && [ $i -lt 100 ]; do sleep 0.02; i=$((i + 1)); done
+rl_report "$(cat "$D/code" 2>/dev/null || echo 137)"
+"""

@@ -1,0 +1,63 @@
+"""`python -m rl_agent.sandboxes.gateway [gateway.port=3000] [sandbox=local] ...`: serves until it is interrupted."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from hydra.core.config_store import ConfigStore
+
+import rl_agent
+from rl_agent import secrets
+from rl_agent.config.gateway import GatewayRoot
+from rl_agent.config.hints import precompose
+from rl_agent.config.load import build, load
+from rl_agent.config.schema import register
+from rl_agent.errors import RlAgentError
+from rl_agent.sandboxes.base import SandboxProvider
+from rl_agent.sandboxes.gateway.server import Gateway
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_PACKAGE: Final = Path(rl_agent.__file__).parent
+CONF: Final = _PACKAGE / "conf" if (_PACKAGE / "conf").is_dir() else _PACKAGE.parent / "conf"
+FAILED: Final = 1
+
+
+def configuration(overrides: Sequence[str]) -> GatewayRoot:
+    """The typed configuration."""
+    register()
+    ConfigStore.instance().store(group="schema", name="gateway_root", node=GatewayRoot)
+    return cast("GatewayRoot", cast("Any", load(precompose(CONF, "gateway", overrides))))
+
+
+async def serve(root: GatewayRoot) -> None:
+    """Serve until SIGINT or SIGTERM."""
+    key = secrets.require("E2B_API_KEY", "the gateway (clients must show it)")
+    provider: SandboxProvider = build(root.sandbox, SandboxProvider)
+    over = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, over.set)
+    async with Gateway(provider, root.gateway, key=key) as gateway:
+        print(f"gateway: {gateway.url}", flush=True)  # noqa: T201 (for whoever started it)
+        await over.wait()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Read the command line."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
+    try:
+        asyncio.run(serve(configuration(sys.argv[1:] if arguments is None else arguments)))
+    except RlAgentError as error:
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201
+        return FAILED
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

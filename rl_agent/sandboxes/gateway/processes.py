@@ -1,0 +1,200 @@
+"""envd's process service: start, connect, list, signal, input."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+from aiohttp import web
+
+from rl_agent.errors import SandboxError
+from rl_agent.sandboxes.base import SandboxLostError
+from rl_agent.sandboxes.gateway.access import box_of, user_of
+from rl_agent.sandboxes.gateway.boxes import lost
+from rl_agent.sandboxes.gateway.running import ExecProcess, Running
+from rl_agent.sandboxes.gateway.wire import Code, FrameWriter, RpcError, decode, frames, json_body
+
+if TYPE_CHECKING:
+    from rl_agent.config.gateway import GatewayConfig
+    from rl_agent.sandboxes.base import Process
+    from rl_agent.sandboxes.gateway.boxes import Box, Boxes
+
+KEEPALIVE_S: Final = 50.0
+SIGNALS: Final = {"SIGNAL_SIGTERM": 15, "SIGNAL_SIGKILL": 9, 15: 15, 9: 9}
+
+
+class ProcessService:
+    """The handlers."""
+
+    def __init__(self, config: GatewayConfig, boxes: Boxes) -> None:
+        self._config = config
+        self._boxes = boxes
+        self._limit = config.max_body_mb << 20
+
+    def routes(self) -> list[web.RouteDef]:
+        """As the protocol has them."""
+        service = "/process.Process/"
+        return [
+            web.post(service + "Start", self.start),
+            web.post(service + "Connect", self.connect),
+            web.post(service + "List", self.list),
+            web.post(service + "SendSignal", self.send_signal),
+            web.post(service + "SendInput", self.send_input),
+            web.post(service + "CloseStdin", self.close_stdin),
+            web.post(service + "StreamInput", self.stream_input),
+            web.post(service + "Update", self.update),
+        ]
+
+    async def start(self, request: web.Request) -> web.StreamResponse:
+        """Start a process and stream its events. It goes on when the client leaves."""
+        box = box_of(request, self._boxes)
+        message = await _only(request, self._limit)
+        if "pty" in message:
+            return await _refuse(request, RpcError(Code.UNIMPLEMENTED, "this gateway has no pseudo-terminals"))
+        try:
+            process, config = await self._spawn(box, message, user_of(request, self._config.default_user))
+        except SandboxLostError as error:
+            raise lost(box, error) from error
+        except SandboxError as error:
+            return await _refuse(request, RpcError(Code.INVALID_ARGUMENT, str(error)))
+        running = Running(process, config=config, tag=message.get("tag"))
+        if milliseconds := request.headers.get("Connect-Timeout-Ms"):
+            running.kill_after(float(milliseconds) / 1000)
+        return await _stream(request, running, lambda: box.run(running))
+
+    async def _spawn(self, box: Box, message: dict[str, Any], user: str) -> tuple[Process, dict[str, Any]]:
+        config = message.get("process") or {}
+        argv = [str(config.get("cmd") or ""), *(str(word) for word in config.get("args") or [])]
+        if not argv[0]:
+            raise RpcError(Code.INVALID_ARGUMENT, "process.cmd is missing")
+        env = {**box.order.env, **{str(k): str(v) for k, v in (config.get("envs") or {}).items()}}
+        options: dict[str, Any] = {"user": user, "env": env, "cwd": config.get("cwd") or None}
+        start = getattr(box.sandbox, "start", None)
+        if start is not None:
+            process = await start(argv, **options, stdin=bool(message.get("stdin", True)))
+        else:
+            process = ExecProcess(box.sandbox, argv, **options, lifetime_s=self._config.max_lifetime_s)
+        return process, config
+
+    async def connect(self, request: web.Request) -> web.StreamResponse:
+        """Stream a running process's events from now on."""
+        box = box_of(request, self._boxes)
+        try:
+            running = _selected(box, await _only(request, self._limit))
+        except RpcError as error:
+            return await _refuse(request, error)
+        return await _stream(request, running, lambda: None)
+
+    async def list(self, request: web.Request) -> web.Response:
+        """The processes that were started here and run."""
+        box = box_of(request, self._boxes)
+        shown = [
+            {"pid": pid, "config": dict(running.config), **({"tag": running.tag} if running.tag else {})}
+            for pid, running in box.processes.items()
+        ]
+        return web.json_response({"processes": shown})
+
+    async def send_signal(self, request: web.Request) -> web.Response:
+        """SIGKILL takes the whole process tree, as a killed command expects."""
+        box = box_of(request, self._boxes)
+        message = await json_body(request)
+        running = _selected(box, message)
+        number = SIGNALS.get(message.get("signal", ""))
+        if number is None:
+            raise RpcError(Code.INVALID_ARGUMENT, f"signal {message.get('signal')!r} is not supported")
+        if number == SIGNALS["SIGNAL_SIGKILL"]:
+            running.process.kill()
+        else:
+            running.process.signal(number)
+        return web.json_response({})
+
+    async def send_input(self, request: web.Request) -> web.Response:
+        """Bytes for stdin."""
+        box = box_of(request, self._boxes)
+        message = await json_body(request)
+        await _feed(_selected(box, message), message)
+        return web.json_response({})
+
+    async def close_stdin(self, request: web.Request) -> web.Response:
+        """The end of stdin."""
+        box = box_of(request, self._boxes)
+        _selected(box, await json_body(request)).process.close_stdin()
+        return web.json_response({})
+
+    async def stream_input(self, request: web.Request) -> web.StreamResponse:
+        """Many inputs in one request."""
+        box = box_of(request, self._boxes)
+        running: Running | None = None
+        try:
+            async for message in frames(request.content, self._limit):
+                if "start" in message:
+                    running = _selected(box, message["start"])
+                elif "data" in message:
+                    await _feed(running, message["data"])
+        except RpcError as error:
+            return await _refuse(request, error)
+        async with FrameWriter(request) as writer:
+            await writer.send({})
+            await writer.end()
+        return writer.response
+
+    async def update(self, request: web.Request) -> web.Response:
+        """There are no terminals to resize."""
+        box_of(request, self._boxes)
+        raise RpcError(Code.UNIMPLEMENTED, "this gateway has no pseudo-terminals")
+
+
+async def _only(request: web.Request, limit: int) -> dict[str, Any]:
+    """The single message of a server-streaming call."""
+    try:
+        async for message in frames(request.content, limit):
+            return message
+    except asyncio.IncompleteReadError:
+        raise RpcError(Code.INVALID_ARGUMENT, "the message is not whole") from None
+    raise RpcError(Code.INVALID_ARGUMENT, "there is no message")
+
+
+def _selected(box: Box, message: dict[str, Any]) -> Running:
+    selector = message.get("process") or {}
+    for pid, running in box.processes.items():
+        if selector.get("pid") == pid or (running.tag is not None and selector.get("tag") == running.tag):
+            return running
+    raise RpcError(Code.NOT_FOUND, f"there is no process {selector}")
+
+
+async def _feed(running: Running | None, message: dict[str, Any]) -> None:
+    if running is None:
+        raise RpcError(Code.INVALID_ARGUMENT, "data before start")
+    data = (message.get("input") or {}).get("stdin")
+    if data is None:
+        raise RpcError(Code.INVALID_ARGUMENT, "only stdin is supported")
+    try:
+        await running.process.write(decode(data))
+    except BrokenPipeError as error:
+        raise RpcError(Code.NOT_FOUND, f"nobody reads the process's stdin: {error}") from None
+
+
+async def _refuse(request: web.Request, error: RpcError) -> web.StreamResponse:
+    """A stream that has only an error."""
+    async with FrameWriter(request) as writer:
+        await writer.end(error)
+    return writer.response
+
+
+async def _stream(request: web.Request, running: Running, begin: Any) -> web.StreamResponse:
+    interval = float(request.headers.get("Keepalive-Ping-Interval") or KEEPALIVE_S)
+    with running.subscribed() as subscriber:
+        begin()  # once subscribed: nothing that it prints is missed
+        async with FrameWriter(request) as writer:
+            await writer.send({"event": {"start": {"pid": running.process.pid}}})
+            while True:
+                try:
+                    async with asyncio.timeout(interval):
+                        item = await subscriber.get()
+                except TimeoutError:
+                    await writer.send({"event": {"keepalive": {}}})
+                    continue
+                if item is None or isinstance(item, RpcError):
+                    await writer.end(item)
+                    return writer.response
+                await writer.send({"event": item})

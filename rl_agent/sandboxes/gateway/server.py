@@ -1,0 +1,143 @@
+"""The gateway as a whole: routes, limits, and who may ask."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import logging
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from aiohttp import web
+
+from rl_agent.errors import ConfigError, SandboxError
+from rl_agent.sandboxes.base import SandboxLostError
+from rl_agent.sandboxes.gateway.access import require_key
+from rl_agent.sandboxes.gateway.assets import AssetStore
+from rl_agent.sandboxes.gateway.boxes import Boxes, lost
+from rl_agent.sandboxes.gateway.control import ControlPlane
+from rl_agent.sandboxes.gateway.faults import inject
+from rl_agent.sandboxes.gateway.files import FileService
+from rl_agent.sandboxes.gateway.processes import ProcessService
+from rl_agent.sandboxes.gateway.wire import HttpError, errors, json_body
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
+
+    from rl_agent.config.gateway import GatewayConfig
+    from rl_agent.sandboxes.base import SandboxProvider
+    from rl_agent.sandboxes.gateway.faults import Fault
+
+log = logging.getLogger(__name__)
+ANY_PORT: Final = "*"
+SHUTDOWN_S: Final = 2.0
+
+
+class Gateway:
+    """Async context: serves from its start to its end; at the end every box is gone."""
+
+    def __init__(
+        self, provider: SandboxProvider, config: GatewayConfig, *, key: str, faults: Sequence[Fault] = ()
+    ) -> None:
+        self._config = config
+        self._key = key
+        self._faults = faults
+        self._ports, self._any_port = _exposed(config.expose)
+        self.boxes = Boxes(
+            provider, max_boxes=config.max_boxes, max_lifetime_s=config.max_lifetime_s, ports=self._ports
+        )
+        self._stack = AsyncExitStack()
+        self._runner: web.AppRunner | None = None
+
+    async def __aenter__(self) -> Gateway:
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self.boxes)
+            self._runner = web.AppRunner(self._app(), access_log=None, shutdown_timeout=SHUTDOWN_S)
+            await self._runner.setup()
+            stack.push_async_callback(self._runner.cleanup)
+            try:
+                await web.TCPSite(self._runner, self._config.host, self._config.port).start()
+            except OSError as error:
+                raise ConfigError(
+                    f"the gateway cannot listen on {self._config.host}:{self._config.port}: {error}. Remedy: set gateway.port=0, "
+                    "or gateway.host to an address of this machine."
+                ) from error
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    @property
+    def url(self) -> str:
+        """Both of a client's URLs: `api_url` and `sandbox_url`."""
+        assert self._runner is not None
+        host, port = self._runner.addresses[0][:2]
+        return f"http://{host}:{port}"
+
+    def _app(self) -> web.Application:
+        config = self._config
+        folder = Path(config.assets_dir or Path.home() / ".cache" / "rl_agent" / "gateway_assets").expanduser()
+        assets = AssetStore(folder, max_bytes=config.max_upload_mb << 20)
+        middlewares = [errors, require_key(self._key)]
+        if self._faults:
+            middlewares.insert(1, inject(self._faults, self.boxes))
+        app = web.Application(middlewares=middlewares, client_max_size=config.max_body_mb << 20)
+        app.add_routes([web.get("/rl_agent", self.about), web.post("/rl_agent/sandboxes/{id}/expose", self.expose)])
+        for part in (assets, ControlPlane(config, self.boxes, assets)):
+            app.add_routes(part.routes())
+        for service in (ProcessService(config, self.boxes), FileService(config, self.boxes)):
+            app.add_routes(service.routes())
+        return app
+
+    async def about(self, request: web.Request) -> web.Response:
+        """By this our own client knows that it speaks to a gateway of ours, and what it may ask of it."""
+        del request
+        return web.json_response({"gateway": "rl_agent", "expose_any_port": self._any_port, "ports": list(self._ports)})
+
+    async def expose(self, request: web.Request) -> web.Response:
+        """Make a port of this machine reachable from one box, where the configuration allows it."""
+        box = self.boxes.get(request.match_info["id"])
+        port: Any = (await json_body(request)).get("port")
+        if not isinstance(port, int) or not 0 < port < 1 << 16:
+            raise HttpError(400, f"port {port!r} is no port")
+        if port not in self._ports and not self._any_port:
+            raise HttpError(
+                403, f"port {port} is not exposed. Remedy: start the gateway with gateway.expose=[127.0.0.1:{port}]"
+            )
+        try:
+            return web.json_response({"url": await box.sandbox.expose(port)})
+        except SandboxLostError as error:
+            raise lost(box, error) from error
+        except SandboxError as error:
+            raise HttpError(500, str(error)) from error
+
+
+def _exposed(addresses: Sequence[str]) -> tuple[list[int], bool]:
+    """The ports that every box reaches, and whether clients may ask for others."""
+    ports, any_port = [], False
+    for text in addresses:
+        host, _, port = text.rpartition(":")
+        if not _loopback(host) or not (port == ANY_PORT or port.isdigit()):
+            raise ConfigError(
+                f"gateway.expose has {json.dumps(text)}; an entry is 127.0.0.1:<port>, or 127.0.0.1:* for any port that a client asks "
+                "for. Ports of other machines are not carried."
+            )
+        if port == ANY_PORT:
+            any_port = True
+        else:
+            ports.append(int(port))
+    return ports, any_port
+
+
+def _loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,176 @@
+"""The forms of E2B's wire protocol: errors, and the frames of Connect streams in JSON."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import struct
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+from aiohttp import web
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from aiohttp import StreamReader
+
+HEADER: Final = struct.Struct(">BI")
+COMPRESSED: Final = 1
+END_OF_STREAM: Final = 2
+CUT_KEY: Final = web.RequestKey("cut", int)
+"""Set by fault injection: after so many frames the connection breaks; negative: in the middle of the frame after."""
+
+
+class Code(StrEnum):
+    """Connect's error codes."""
+
+    INVALID_ARGUMENT = "invalid_argument"
+    DEADLINE_EXCEEDED = "deadline_exceeded"
+    NOT_FOUND = "not_found"
+    ALREADY_EXISTS = "already_exists"
+    PERMISSION_DENIED = "permission_denied"
+    UNAUTHENTICATED = "unauthenticated"
+    UNIMPLEMENTED = "unimplemented"
+    UNAVAILABLE = "unavailable"
+    INTERNAL = "internal"
+
+
+STATUS: Final[Mapping[Code, int]] = {
+    Code.INVALID_ARGUMENT: 400,
+    Code.DEADLINE_EXCEEDED: 408,
+    Code.NOT_FOUND: 404,
+    Code.ALREADY_EXISTS: 409,
+    Code.PERMISSION_DENIED: 403,
+    Code.UNAUTHENTICATED: 401,
+    Code.UNIMPLEMENTED: 501,
+    Code.UNAVAILABLE: 503,
+    Code.INTERNAL: 500,
+}
+
+
+class RpcError(Exception):
+    """Answered as a Connect error."""
+
+    def __init__(self, code: Code, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+    def as_json(self) -> dict[str, str]:
+        """As the protocol has it."""
+        return {"code": str(self.code), "message": str(self)}
+
+
+class HttpError(Exception):
+    """Answered as the control plane's, or a plain request's, error."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def not_found(sandbox_id: str) -> HttpError:
+    """What E2B's proxy says of a sandbox that is not (or no longer) there; clients look for these words."""
+    return HttpError(502, f"The sandbox was not found: {sandbox_id}")
+
+
+@web.middleware
+async def errors(request: web.Request, handler: Any) -> web.StreamResponse:
+    """Errors as clients understand them."""
+    try:
+        response: web.StreamResponse = await handler(request)
+    except RpcError as error:
+        return web.json_response(error.as_json(), status=STATUS[error.code])
+    except HttpError as error:
+        return web.json_response({"code": error.status, "message": str(error)}, status=error.status)
+    return response
+
+
+async def json_body(request: web.Request) -> dict[str, Any]:
+    """The request's JSON object."""
+    try:
+        value = json.loads(await request.read() or b"{}")
+    except ValueError as error:
+        raise HttpError(400, f"the body is no JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise HttpError(400, "the body is no JSON object")
+    return value
+
+
+async def frames(content: StreamReader, limit: int) -> AsyncIterator[dict[str, Any]]:
+    """The messages of a request stream."""
+    while True:
+        head = await content.read(1)
+        if not head:
+            return
+        head += await content.readexactly(HEADER.size - 1)
+        flags, size = HEADER.unpack(head)
+        if flags & COMPRESSED:
+            raise RpcError(Code.UNIMPLEMENTED, "compressed messages are not supported")
+        if size > limit:
+            raise RpcError(Code.INVALID_ARGUMENT, f"the message has {size} bytes, more than {limit}")
+        body = await content.readexactly(size)
+        if flags & END_OF_STREAM:
+            return
+        try:
+            message = json.loads(body)
+        except ValueError as error:
+            raise RpcError(Code.INVALID_ARGUMENT, f"the message is no JSON: {error}") from None
+        if not isinstance(message, dict):
+            raise RpcError(Code.INVALID_ARGUMENT, "the message is no JSON object")
+        yield message
+
+
+def decode(text: Any) -> bytes:
+    """Bytes as JSON carries them."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, TypeError, ValueError):
+        raise RpcError(Code.INVALID_ARGUMENT, "bytes must be base64") from None
+
+
+def frame(message: Mapping[str, Any], flags: int = 0) -> bytes:
+    """One message as it goes over the wire."""
+    body = json.dumps(message).encode()
+    return HEADER.pack(flags, len(body)) + body
+
+
+class FrameWriter:
+    """A response stream. A client that has gone away raises ConnectionResetError."""
+
+    def __init__(self, request: web.Request) -> None:
+        self._request = request
+        self._response = web.StreamResponse(headers={"Content-Type": "application/connect+json"})
+        self._left = request.get(CUT_KEY)
+
+    async def __aenter__(self) -> FrameWriter:
+        await self._response.prepare(self._request)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Nothing to close: aiohttp ends the response."""
+
+    @property
+    def response(self) -> web.StreamResponse:
+        """For the handler to return."""
+        return self._response
+
+    async def send(self, message: Mapping[str, Any]) -> None:
+        """One message."""
+        await self._write(frame(message))
+
+    async def end(self, error: RpcError | None = None) -> None:
+        """The last frame."""
+        await self._write(frame({} if error is None else {"error": error.as_json()}, END_OF_STREAM))
+
+    async def _write(self, data: bytes) -> None:
+        if self._left is not None:
+            if self._left in (0, -1):
+                if self._left == -1:
+                    await self._response.write(data[: len(data) // 2])
+                if self._request.transport is not None:
+                    self._request.transport.abort()
+                raise ConnectionResetError("cut by fault injection")
+            self._left += 1 if self._left < 0 else -1
+        await self._response.write(data)

@@ -1,0 +1,123 @@
+"""A process of a local sandbox whose output is read while it runs."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+from rl_agent.sandboxes.local.helper import Call, readable, writable
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from rl_agent.errors import SandboxError
+    from rl_agent.sandboxes.base import Stream
+
+READ_BYTES: Final = 1 << 15
+PIPE_BYTES: Final = 1 << 20
+"""More than a pipe holds: what is read at most after the process has ended."""
+KILLED: Final = 128 + 9
+
+
+class LocalProcess:
+    """See `Process`. Made by `LocalSandbox.start`."""
+
+    def __init__(
+        self,
+        call: Call,
+        *,
+        pid: int,
+        stdin: int | None,
+        outputs: dict[int, Stream],
+        gone: Callable[[], SandboxError],
+        retire: Callable[[int], None],
+    ) -> None:
+        """Owns the descriptors; `retire` takes the outputs that a background process still holds at the end."""
+        self._call = call
+        self._pid = pid
+        self._stdin = stdin
+        self._outputs = outputs
+        self._gone = gone
+        self._retire = retire
+        self._code: int | None = None
+        for fd in (*outputs, *(() if stdin is None else (stdin,))):
+            os.set_blocking(fd, False)
+
+    @property
+    def pid(self) -> int:
+        """See `Process.pid`."""
+        return self._pid
+
+    @property
+    def code(self) -> int:
+        """See `Process.code`."""
+        assert self._code is not None, "chunks() has not ended yet"
+        return self._code
+
+    async def chunks(self) -> AsyncIterator[tuple[Stream, bytes]]:
+        """See `Process.chunks`."""
+        try:
+            while self._code is None:
+                await readable(self._call.fileno(), *self._outputs)
+                for fd, stream in list(self._outputs.items()):
+                    if data := self._read(fd):
+                        yield stream, data
+                self._take_end()
+            for fd, stream in list(self._outputs.items()):
+                for _ in range(PIPE_BYTES // READ_BYTES):
+                    if not (data := self._read(fd)):
+                        break
+                    yield stream, data
+        finally:
+            self._close()
+
+    def _read(self, fd: int) -> bytes:
+        try:
+            data = os.read(fd, READ_BYTES)
+        except BlockingIOError:
+            return b""
+        if not data:
+            del self._outputs[fd]
+            os.close(fd)
+        return data
+
+    def _take_end(self) -> None:
+        try:
+            answer = self._call.take()
+        except BlockingIOError:
+            return
+        if answer.closed:
+            raise self._gone()
+        self._code = int(answer.message.get("code", KILLED))
+
+    async def write(self, data: bytes) -> None:
+        """See `Process.write`."""
+        view = memoryview(data)
+        while view:
+            if self._stdin is None:
+                raise BrokenPipeError("its stdin is closed")
+            try:
+                view = view[os.write(self._stdin, view) :]
+            except BlockingIOError:
+                await writable(self._stdin)
+
+    def close_stdin(self) -> None:
+        """See `Process.close_stdin`."""
+        if self._stdin is not None:
+            os.close(self._stdin)
+            self._stdin = None
+
+    def signal(self, number: int) -> None:
+        """See `Process.signal`."""
+        self._call.signal(number)
+
+    def kill(self) -> None:
+        """See `Process.kill`."""
+        self._call.stop()
+
+    def _close(self) -> None:
+        self.close_stdin()
+        for fd in self._outputs:
+            self._retire(fd)
+        self._outputs = {}
+        self._call.close()
