@@ -14,6 +14,7 @@ import ray
 
 from rl_agent.cluster.calls import result
 from rl_agent.cluster.policy_server import PolicyServer
+from rl_agent.cluster.reaper import reaped
 from rl_agent.cluster.rollout_worker import RolloutWorker
 from rl_agent.cluster.trainer_rank import TrainerRank
 from rl_agent.errors import InfraError
@@ -171,17 +172,18 @@ async def _ray(config: Config) -> AsyncIterator[None]:
     set_for_children("RAY_worker_niceness", "0")  # Ray's 15 would put the trainer behind the agents' own processes
     logging.getLogger("ray._private.authentication").setLevel(logging.ERROR)  # a note on tokens at every start
     local: dict[str, Any] = {"num_cpus": 2, "include_dashboard": False} if config.cluster.address is None else {}
-    ray.init(
-        address=config.cluster.address,
-        log_to_driver=False,
-        logging_level=logging.WARNING,
-        configure_logging=False,
-        **local,
-    )
-    try:
-        yield
-    finally:
-        ray.shutdown()
+    async with reaped():
+        ray.init(
+            address=config.cluster.address,
+            log_to_driver=False,
+            logging_level=logging.WARNING,
+            configure_logging=False,
+            **local,
+        )
+        try:
+            yield
+        finally:
+            ray.shutdown()
 
 
 async def _stop(handles: Sequence[Any]) -> None:
