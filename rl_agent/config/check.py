@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
+from rl_agent.config.check_sandbox import sandbox_problems
 from rl_agent.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -31,7 +32,14 @@ class Problem:
 
 def check(config: Config) -> list[Problem]:
     """Everything that cannot work, or would not do what it says."""
-    return [*_model(config), *_harness(config), *_rollout(config), *_numbers(config), *_files(config)]
+    return [
+        *_model(config),
+        *_harness(config),
+        *_rollout(config),
+        *_numbers(config),
+        *_files(config),
+        *_sandbox(config),
+    ]
 
 
 def require_valid(config: Config) -> None:
@@ -136,6 +144,10 @@ def _files(config: Config) -> Iterator[Problem]:
     for where, path in {"data.path": _get(config.data, "path"), "model.path": _get(config.model, "path")}.items():
         if path is not None and not Path(path).exists():
             yield Problem(where, f"{path} does not exist.", "give the path of an existing one")
+
+
+def _sandbox(config: Config) -> Iterator[Problem]:
+    yield from (Problem(*parts) for parts in sandbox_problems(config))
 
 
 def _get(node: Any, key: str) -> Any:

@@ -1,0 +1,80 @@
+"""Contradictions between where sandboxes are and how they are to reach the adapter, and between their lifetime and the budgets."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from rl_agent.config.sandbox import E2BSandboxConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rl_agent.config.schema import Config
+
+MARGIN_S: Final = 180.0
+"""What a rollout takes besides agent and grading, see `cluster.rollout_worker`."""
+
+
+def sandbox_problems(config: Config) -> Iterator[tuple[str, str, str]]:
+    """Place, fault and remedy of each."""
+    sandbox = config.sandbox
+    if not isinstance(sandbox, E2BSandboxConfig):
+        return
+    yield from _reach(config, sandbox)
+    needed = config.rollout.guard_s or (
+        _number(config.harness, "time_budget_s") + _number(config.grader, "timeout_s") + MARGIN_S
+    )
+    if needed > sandbox.max_lifetime_s:
+        yield (
+            "sandbox.max_lifetime_s",
+            f"a rollout may take {needed:g} s (agent, grading and {MARGIN_S:g} s), a sandbox lives {sandbox.max_lifetime_s:g} s.",
+            "lower harness.time_budget_s or grader.timeout_s, or raise it if the account grants more",
+        )
+    for name, least in (("boot_concurrency", 1), ("boot_retries", 0), ("request_retries", 0)):
+        if getattr(sandbox, name) < least:
+            yield f"sandbox.{name}", f"{getattr(sandbox, name)} is less than {least}.", f"set it to at least {least}"
+
+
+def _reach(config: Config, sandbox: E2BSandboxConfig) -> Iterator[tuple[str, str, str]]:
+    """A sandbox on another machine cannot reach this one's loopback; a gateway on this machine carries it there."""
+    if is_loopback(urlsplit(sandbox.api_url or "").hostname):
+        return
+    host, bound = sandbox.advertise_host, getattr(config.adapter, "bind_host", None)
+    if host is None:
+        yield (
+            "adapter.advertise_host",
+            f"sandboxes of {sandbox.api_url or 'E2B'} are on other machines and have no address of the adapter.",
+            "set it to a name or address of this machine that they reach, with adapter.bind_host=0.0.0.0 and adapter.port; or "
+            "run `python -m rl_agent.sandboxes.gateway` here and set sandbox.api_url to it",
+        )
+    elif is_loopback(host):
+        yield (
+            "adapter.advertise_host",
+            f"{host} is the sandbox's own loopback, and sandboxes of {sandbox.api_url or 'E2B'} are on other machines.",
+            "set it to a name or address of this machine that they reach",
+        )
+    elif is_loopback(bound):
+        yield (
+            "adapter.bind_host",
+            f"sandboxes are told adapter.advertise_host={host}, but the adapter listens on {bound} only.",
+            "adapter.bind_host=0.0.0.0",
+        )
+
+
+def is_loopback(host: str | None) -> bool:
+    """Whether a host name means this machine only."""
+    if host is None:
+        return False
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _number(node: Any, key: str) -> float:
+    value = node.get(key) if isinstance(node, dict) else getattr(node, key, None)
+    return float(value or 0.0)
