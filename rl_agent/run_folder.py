@@ -4,6 +4,7 @@ config.yaml              the resolved configuration
 run.log                  what happened
 metrics.jsonl            one JSON object a training step
 summary.json             the last figures
+quarantine.jsonl         tasks that turned out to be broken, with reasons
 rollouts/                step_<n>.jsonl and step_<n>.safetensors
 checkpoints/step_<n>/    complete exactly when `state.json` is in it
 model/                   the trained policy as a Hugging Face folder
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 STATE = "state.json"
+QUARANTINE = "quarantine.jsonl"
+"""Tasks that turned out to be broken, with reasons."""
 
 
 def write_atomic(path: Path, content: bytes) -> None:

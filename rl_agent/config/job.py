@@ -18,6 +18,9 @@ class TrainJobConfig:
     keep_checkpoints: int = 2
     eval_every: int = 1
     """Steps between measurements of the held-out set (tasks that know their right answer only); 0: never."""
+    quarantine_after: int = 2
+    """A task is left out for the rest of the run after so many set-ups that failed, or so many pairs of equal patches of which
+    one was solved and one was not; the run folder's quarantine.jsonl has it."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -37,4 +40,17 @@ class SftJobConfig:
     """Write the weights in float16: half the size, for a warm start that is shipped."""
 
 
-SCHEMAS: Final = {"train": TrainJobConfig, "sft": SftJobConfig}
+@dataclass(slots=True, kw_only=True)
+class ValidateJobConfig:
+    """Try every task: its gold patch must pass, and doing nothing must fail."""
+
+    _target_: str = "rl_agent.jobs.validate.run"
+    tasks: int | None = None
+    """How many; null: each row once, and 50 of a source without end."""
+    passes: int = 2
+    """How often the gold patch must pass, out of as many tries."""
+    concurrent: int = 4
+    """Tasks at the same time."""
+
+
+SCHEMAS: Final = {"validate": ValidateJobConfig, "train": TrainJobConfig, "sft": SftJobConfig}

@@ -26,7 +26,7 @@ class VerdictStatus(StrEnum):
     TIMEOUT = "timeout"
     """Grading ran out of its wall-clock time: reward 0."""
     TAMPERED = "tampered"
-    """The patch reaches outside the work tree or into the tests' machinery."""
+    """The patch reaches outside the work tree, consists of the tests' machinery only, or was seen to change or forge a test run."""
     INFRA_ERROR = "infra_error"
     """Grading could not be done; has no reward and never trains."""
 
@@ -44,6 +44,8 @@ class Verdict:
     """What the tests printed, capped."""
     seconds: float = 0.0
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    """JSON-safe. Among others `dropped_paths` (path -> why it did not reach the tests), `signals` (name -> where it was seen),
+    `tests_missed` (name -> outcome), `applied` (which rung of the fallbacks applied the patch)."""
 
     def __post_init__(self) -> None:
         if (self.reward is None) != (self.status is VerdictStatus.INFRA_ERROR):
@@ -55,8 +57,9 @@ class Verdict:
 class Grader(Protocol):
     """Judges patches. Built from config (`grader._target_`); its constructor takes exactly the fields of its schema."""
 
-    async def grade(self, task: Task, patch: bytes, provider: SandboxProvider) -> Verdict:
+    async def grade(self, task: Task, patch: bytes, provider: SandboxProvider, *, even_empty: bool = False) -> Verdict:
         """Apply `patch` to a clean copy of the task's repository in a fresh sandbox and run its tests there.
 
+        An empty patch is `empty_diff` without a sandbox, unless `even_empty` (for `job=validate`).
         Infrastructure failures become `infra_error` after the grader's own retries; they are never a reward of 0.
         """

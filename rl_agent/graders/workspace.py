@@ -61,8 +61,11 @@ SHADOW_CONFIG: Final = """\
 """
 SHADOW_ATTRIBUTES: Final = "* -filter\n"
 TEXT_SHOWN: Final = 4000
+STATEMENT: Final = "/opt/rl_agent_task/PROBLEM_STATEMENT.md"
+"""Where the agent finds its task besides the prompt: outside the repository, so that it is in no diff."""
 REPOSITORY_EXISTS: Final = 92
 """Exit code of a script that expected to make the repository itself."""
+HISTORY_LEFT: Final = 94
 
 # Pieces of scripts, run by root: as few processes as will do, as each costs a rollout milliseconds of CPU.
 # $W is the work tree, $P the private folder; `own` gives the agent what a later piece has made.
@@ -75,6 +78,47 @@ cd "$W"
 UNPACK_REPOSITORY: Final = f"""\
 [ ! -e "$W/.git" ] || exit {REPOSITORY_EXISTS}
 {UNPACK}own() {{ chown -R agent: .; }}
+"""
+# The history goes: fixes lie in later commits, tags, stashes and reflogs. What stays is one commit without parents, in a
+# repository made anew, so that nothing unreachable can be left. The base keeps its id unless the work tree differs from it
+# (a bug that a pre_command has planted would show in `git diff`).
+PRUNE: Final = f"""\
+prune() {{
+  old=$1 top=$2 new=$P/pruned
+  in_old() {{ git --git-dir="$old" --work-tree="$top" -c safe.directory='*' -c core.fsmonitor=false -c core.hooksPath=/dev/null "$@"; }}
+  rm -rf "$new"
+  base=$(in_old rev-parse -q --verify HEAD || :)
+  if [ -z "$base" ] || ! in_old diff --quiet --no-ext-diff --ignore-submodules HEAD; then
+    in_old add -u
+    base=$(in_old commit-tree -m base "$(in_old write-tree)")
+  fi
+  branch=$(in_old symbolic-ref -q --short HEAD || echo main)
+  git init -q --template= "$new"
+  git --git-dir="$new/.git" -c safe.directory='*' -c uploadpack.allowAnySHA1InWant=true fetch -q --depth=1 --no-tags \
+    --upload-pack="git -c safe.directory=* -c uploadpack.allowAnySHA1InWant=true upload-pack" "file://$old" "$base:refs/heads/$branch"
+  rm -f "$new/.git/FETCH_HEAD"
+  git --git-dir="$new/.git" symbolic-ref HEAD "refs/heads/$branch"
+  git --git-dir="$new/.git" config core.logAllRefUpdates true
+  [ ! -d "$old/modules" ] || cp -r "$old/modules" "$new/.git/modules"
+  rm -rf "$old" "$top/.git"
+  mv "$new/.git" "$top/.git"
+  in_new() {{ git --git-dir="$top/.git" --work-tree="$top" -c safe.directory='*' "$@"; }}
+  in_new read-tree "$base"
+  [ "$(in_new rev-list --all --reflog)" = "$base" ] || {{ echo "git history is left: $(in_new rev-list --all --reflog | wc -l) commits" >&2; exit {HISTORY_LEFT}; }}
+  reachable=$(in_new rev-list --objects --all | wc -l)
+  present=$(in_new count-objects -v | awk '/^(count|in-pack):/ {{ n += $2 }} END {{ print n }}')
+  [ "$reachable" = "$present" ] || {{ echo "$present git objects are left, $reachable are reachable" >&2; exit {HISTORY_LEFT}; }}
+}}
+for hidden in $HIDDEN; do rm -rf -- "$hidden"; done
+place=$PWD
+while :; do
+  if [ -e "$place/.git" ]; then
+    prune "$(git --git-dir="$place/.git" -c safe.directory='*' rev-parse --absolute-git-dir)" "$place"
+    chown -R agent: "$place/.git"
+  fi
+  [ "$place" != / ] || break
+  place=$(dirname "$place")
+done
 """
 OWN_ALL: Final = """\
 chown -R agent: .
@@ -128,12 +172,12 @@ async def prepare(sandbox: Sandbox, task: Task, *, timeout_s: float) -> Workspac
             "config": SHADOW_CONFIG,
             "info/attributes": SHADOW_ATTRIBUTES,
         }
-        content = _archive(task, {"shadow": shadow}, repository)
+        content = _archive(task, {"shadow": shadow}, repository, statement=True)
         result = await _script(sandbox, task, UNPACK_REPOSITORY + "own\n", content, timeout_s)
         if result.exit_code != REPOSITORY_EXISTS:
             require_made(task, result, timeout_s)
             return Workspace(workdir=task.workdir, base_tree=repository.tree)
-    result = await _make_step_by_step(sandbox, task, SHADOW, {}, timeout_s)
+    result = await _make_step_by_step(sandbox, task, PRUNE + SHADOW, {}, timeout_s, statement=True)
     require_made(task, result, timeout_s)
     _, _, tree = result.stdout.rpartition(b"base-tree ")
     return Workspace(workdir=task.workdir, base_tree=tree.strip().decode())
@@ -154,9 +198,11 @@ async def make_repository(sandbox: Sandbox, task: Task, *, then: str, private: F
     return await _make_step_by_step(sandbox, task, then, private, timeout_s)
 
 
-async def _make_step_by_step(sandbox: Sandbox, task: Task, then: str, private: Files, timeout_s: float) -> ExecResult:
+async def _make_step_by_step(
+    sandbox: Sandbox, task: Task, then: str, private: Files, timeout_s: float, *, statement: bool = False
+) -> ExecResult:
     """The way for images with a repository, and for tasks with pre_commands: these come before the base commit."""
-    content = _archive(task, {"": private}, None)
+    content = _archive(task, {"": private}, None, statement=statement)
     if not task.pre_commands:
         return await _script(sandbox, task, UNPACK + COMMIT + then, content, timeout_s)
     own = OWN_ALL if task.files else OWN_IF_NEEDED
@@ -195,10 +241,13 @@ async def _run_pre_commands(sandbox: Sandbox, task: Task, timeout_s: float) -> N
 async def _script(sandbox: Sandbox, task: Task, script: str, stdin: bytes, timeout_s: float) -> ExecResult:
     environment = {**GIT_ENVIRONMENT, "W": task.workdir, "P": PRIVATE, "HOME": PRIVATE}
     environment |= {"SHADOW_CONFIG": SHADOW_CONFIG, "SHADOW_ATTRIBUTES": SHADOW_ATTRIBUTES}
+    environment["HIDDEN"] = " ".join(task.hidden_paths)
     return await sandbox.exec(script, user="root", cwd="/", env=environment, stdin=stdin, timeout=timeout_s)
 
 
-def _archive(task: Task, private: Mapping[str, Files], repository: Repository | None) -> bytes:
+def _archive(
+    task: Task, private: Mapping[str, Files], repository: Repository | None, *, statement: bool = False
+) -> bytes:
     """A tar archive of the task's files, with their repository, and of folders for the private folder."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as tar:
@@ -206,6 +255,8 @@ def _archive(task: Task, private: Mapping[str, Files], repository: Repository | 
         for folder, files in private.items():
             for path, content in files.items():
                 _add_file(tar, f"{PRIVATE}/{folder}", path, content)
+        if statement:
+            _add_file(tar, "", STATEMENT.lstrip("/"), task.problem_statement)
         _add_folder(tar, task.workdir, 0o755)
         for path, text in task.files.items():
             _add_file(tar, task.workdir, path, text)

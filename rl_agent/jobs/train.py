@@ -16,7 +16,9 @@ from rl_agent.rollout.batch import build_batch
 from rl_agent.rollout.driver import Driver
 from rl_agent.rollout.metrics import rollout_metrics
 from rl_agent.rollout.scheduler import Scheduler
-from rl_agent.run_folder import require_resumable
+from rl_agent.rollout.suspects import Suspects
+from rl_agent.run_folder import QUARANTINE, require_resumable
+from rl_agent.tasks.quarantine import Quarantine, Unquarantined
 from rl_agent.tasks.source import TaskSource
 from rl_agent.tracking.console import Console
 from rl_agent.tracking.tracker import Tracker
@@ -69,6 +71,8 @@ async def _run(config: Config, folder: RunFolder, checkpoint: Checkpoint | None)
 
 async def _train(config: Config, processes: Cluster, source: TaskSource, progress: Progress, first: int) -> None:
     """The loop. Step `s` turns weights number `s` into `s + 1`."""
+    quarantine = Quarantine(progress.folder.root / QUARANTINE)
+    suspects = Suspects(quarantine, after=config.job.quarantine_after)
     await progress.before_training(processes, first)
     async with asyncio.TaskGroup() as tasks:
         watch = tasks.create_task(processes.watch())
@@ -81,7 +85,7 @@ async def _train(config: Config, processes: Cluster, source: TaskSource, progres
                 last_step=config.job.steps,
                 version=first,
             ),
-            source=source,
+            source=Unquarantined(source, quarantine),
             seed=config.seed,
             retries=config.rollout.retries,
             run_episode=processes.run_episode,
@@ -98,5 +102,7 @@ async def _train(config: Config, processes: Cluster, source: TaskSource, progres
                 await progress.push(processes, step + 1)
             driver.pushed(step + 1)
             records.save(progress.folder.rollouts, step + 1, groups, config.rollout.save)
-            await progress.after_step(processes, step + 1, rollout_metrics(groups, step) | dict(trained.metrics))
+            await progress.after_step(
+                processes, step + 1, rollout_metrics(groups, step) | suspects.observe(groups) | dict(trained.metrics)
+            )
         watch.cancel()

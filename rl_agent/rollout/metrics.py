@@ -44,6 +44,11 @@ def rollout_metrics(groups: Sequence[Group], version: int) -> dict[str, float]:
             [rollout.status == "solved" for rollout in rollouts if rollout.reward is not None]
         )
     metrics |= {f"rollout/status/{status}": count for status, count in Counter(r.status for r in rollouts).items()}
+    verdicts = [rollout.verdict for rollout in rollouts if rollout.verdict is not None]
+    signals = Counter(name for verdict in verdicts for name in verdict.metadata.get("signals", ()))
+    metrics |= {f"grader/signal/{name}": count for name, count in signals.items()}
+    if dropped := sum("dropped_paths" in verdict.metadata for verdict in verdicts):
+        metrics["grader/patches_with_dropped_paths"] = dropped
     metrics |= {f"tokens/excluded/{reason}": count for reason, count in excluded.items()}
     metrics |= {f"forks/{reason}": count for reason, count in forks.items()}
     return metrics | _staleness(groups, version)

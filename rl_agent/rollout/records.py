@@ -85,4 +85,5 @@ def _record(group: Group, rollout: Rollout) -> dict[str, Any]:
         "tests_passed": verdict.tests_passed if verdict else 0,
         "tests_failed": verdict.tests_failed if verdict else 0,
         "grader_log": verdict.log if verdict else "",
+        "grader_metadata": dict(verdict.metadata) if verdict else {},
     }

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import random
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rl_agent.errors import ConfigError
-from rl_agent.tasks.task import GraderSpec, Task
+from rl_agent.tasks.task import EvalCmdSpec, Task
 from rl_agent.tasks.toy_kinds import ARGUMENTS, FILES, FUNCTIONS, KINDS, BugKind
 
 if TYPE_CHECKING:
@@ -61,6 +61,14 @@ class ToyTask:
             "print('PASS')\n"
         )
 
+    def gold_patch(self, expression: str) -> str:
+        """The patch that makes the function return `expression`."""
+        head, body = self.source.splitlines(keepends=True)
+        return (
+            f"diff --git a/{self.file} b/{self.file}\n--- a/{self.file}\n+++ b/{self.file}\n@@ -1,2 +1,2 @@\n"
+            f" {head}-{body}+    return {expression}\n"
+        )
+
     def as_task(self, image: str) -> Task:
         """The task that the framework runs."""
         return Task(
@@ -69,9 +77,19 @@ class ToyTask:
             image=image,
             workdir=WORKDIR,
             files={self.file: self.source},
-            grader=GraderSpec(eval_cmd=f"python3 {HIDDEN_TEST}", files={HIDDEN_TEST: self.hidden_test()}),
+            grader=EvalCmdSpec(eval_cmd=f"python3 {HIDDEN_TEST}", files={HIDDEN_TEST: self.hidden_test()}),
+            gold_patch=self.gold_patch(self.right),
             metadata={"kind": self.kind.name},
         )
+
+    def planted(self, image: str, fault: int) -> Task:
+        """The task with a fault that `job=validate` must find: no set-up, a wrong gold patch, or solved from the start."""
+        task = self.as_task(image)
+        if fault % 3 == 0:
+            return replace(task, pre_commands=("echo the planted fault; exit 3",))
+        if fault % 3 == 1:
+            return replace(task, gold_patch=self.gold_patch(self.wrong[0]).replace("+    return", "+    return  ", 1))
+        return replace(task, grader=EvalCmdSpec(eval_cmd="true"))
 
 
 def generate(kind: BugKind, key: str, *, held_out: bool) -> ToyTask:
@@ -123,15 +141,16 @@ def _kind(name: str) -> BugKind:
 class ToyTasks:
     """The toy tasks as a task source."""
 
-    def __init__(self, *, kinds: list[str], image: str) -> None:
+    def __init__(self, *, kinds: list[str], image: str, planted: int) -> None:
         if not kinds:
             raise ConfigError("data.kinds is empty: name at least one kind of toy bug")
         self.kinds = kinds
         self.image = image
+        self.planted = planted
         for name in kinds:
             _kind(name)
 
     def tasks(self, seed: int, start: int = 0) -> Iterator[Task]:
         """See TaskSource."""
-        for toy in toy_tasks(seed, "train", self.kinds, start):
-            yield toy.as_task(self.image)
+        for position, toy in enumerate(toy_tasks(seed, "train", self.kinds, start), start=start):
+            yield toy.planted(self.image, position) if position < self.planted else toy.as_task(self.image)

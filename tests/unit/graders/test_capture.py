@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rl_agent.errors import GraderError, SetupError
-from rl_agent.graders.eval_cmd import APPLY_FAILED
+from rl_agent.graders.judge import APPLY_FAILED
 from rl_agent.graders.patch import capture
 from rl_agent.graders.workspace import PRIVATE, prepare
 from tests.local import calc_task, local_provider, needs_root

@@ -9,7 +9,7 @@ import pytest
 
 from rl_agent.errors import SandboxError
 from rl_agent.graders.base import VerdictStatus
-from rl_agent.tasks.task import GraderSpec
+from rl_agent.tasks.task import EvalCmdSpec
 from tests.local import calc_task, eval_cmd, local_provider, needs_root
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ async def test_a_patch_that_does_not_apply_exactly_is_apply_failed(provider: Loc
 
 @needs_root
 async def test_a_test_that_never_ends_is_a_timeout_with_reward_zero(provider: LocalProvider) -> None:
-    task = calc_task(grader=GraderSpec(eval_cmd="echo begun; sleep 100"))
+    task = calc_task(grader=EvalCmdSpec(eval_cmd="echo begun; sleep 100"))
     verdict = await eval_cmd(timeout_s=1).grade(task, FIX, provider)
     assert (verdict.status, verdict.reward) == (VerdictStatus.TIMEOUT, 0.0)
     assert "begun" in verdict.log
@@ -140,14 +140,14 @@ async def test_tests_run_as_the_agent_in_the_work_tree_without_network_and_patch
     command += " && ! ls /var/lib/rl_agent 2>/dev/null && test -O calc.py && test -O new/file && echo > new/other"
     command += " && test $(ls /sys/class/net 2>/dev/null | wc -l) -lt 2"
     new = b"diff --git a/new/file b/new/file\nnew file mode 100755\n--- /dev/null\n+++ b/new/file\n@@ -0,0 +1 @@\n+1\n"
-    task = calc_task(grader=GraderSpec(eval_cmd=command))
+    task = calc_task(grader=EvalCmdSpec(eval_cmd=command))
     verdict = await eval_cmd().grade(task, FIX + new, provider)
     assert verdict.status is VerdictStatus.SOLVED, verdict.log
 
 
 @needs_root
 async def test_the_log_is_capped(provider: LocalProvider) -> None:
-    task = calc_task(grader=GraderSpec(eval_cmd="echo first; seq 100000; echo last; exit 1"))
+    task = calc_task(grader=EvalCmdSpec(eval_cmd="echo first; seq 100000; echo last; exit 1"))
     verdict = await eval_cmd(max_log_bytes=1000).grade(task, FIX, provider)
     assert verdict.log.startswith("first")
     assert verdict.log.endswith("last")

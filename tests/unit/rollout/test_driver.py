@@ -12,7 +12,7 @@ from rl_agent.graders.base import Verdict, VerdictStatus
 from rl_agent.rollout.driver import Driver
 from rl_agent.rollout.group import AbortReason, EpisodeRequest, Rollout
 from rl_agent.rollout.scheduler import Scheduler
-from rl_agent.tasks.task import GraderSpec, Task
+from rl_agent.tasks.task import EvalCmdSpec, Task
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +28,7 @@ class Numbered:
                 problem_statement="",
                 image="host",
                 workdir="/w",
-                grader=GraderSpec(eval_cmd="true"),
+                grader=EvalCmdSpec(eval_cmd="true"),
             )
 
 

@@ -15,14 +15,14 @@ from rl_agent.harnesses.base import ExitReason, HarnessResult
 from rl_agent.rollout import episode
 from rl_agent.rollout.episode import EpisodeLimits, EpisodeRunner
 from rl_agent.rollout.group import EpisodeRequest
-from rl_agent.tasks.task import GraderSpec, Task
+from rl_agent.tasks.task import EvalCmdSpec, Task
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from rl_agent.rollout.group import Rollout
 
-TASK = Task(task_id="t", problem_statement="Fix it.", image="host", workdir="/w", grader=GraderSpec(eval_cmd="true"))
+TASK = Task(task_id="t", problem_statement="Fix it.", image="host", workdir="/w", grader=EvalCmdSpec(eval_cmd="true"))
 
 
 class World:

@@ -14,13 +14,13 @@ from rl_agent.rollout import records
 from rl_agent.rollout.batch import build_batch
 from rl_agent.rollout.group import AbortReason, Group, Rollout
 from rl_agent.rollout.metrics import rollout_metrics
-from rl_agent.tasks.task import GraderSpec, Task
+from rl_agent.tasks.task import EvalCmdSpec, Task
 from rl_agent.tokens.segment import Segment, SegmentKind
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-TASK = Task(task_id="t", problem_statement="Fix it.", image="host", workdir="/w", grader=GraderSpec(eval_cmd="true"))
+TASK = Task(task_id="t", problem_statement="Fix it.", image="host", workdir="/w", grader=EvalCmdSpec(eval_cmd="true"))
 
 
 def segment(first: int, version: int = 3) -> Segment:

@@ -1,0 +1,28 @@
+"""Judges each task by the kind of specification that it brings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from rl_agent.graders.eval_cmd import EvalCmdJudge
+from rl_agent.graders.f2p import F2pJudge
+from rl_agent.graders.judge import PatchGrader
+from rl_agent.graders.swebench import SweBenchJudge
+from rl_agent.graders.swepro import SweProJudge
+from rl_agent.tasks.task import EvalCmdSpec, F2pSpec, SweBenchSpec, SweProSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rl_agent.graders.judge import Judge
+
+
+class Auto(PatchGrader):
+    """Judges every task."""
+
+    judges: ClassVar[Mapping[type, Judge]] = {
+        EvalCmdSpec: EvalCmdJudge(),
+        F2pSpec: F2pJudge(),
+        SweProSpec: SweProJudge(),
+        SweBenchSpec: SweBenchJudge(),
+    }

@@ -1,0 +1,239 @@
+"""Screens a patch before it is applied: drops what must not reach the tests, names it, and refuses what breaks a limit.
+
+A dropped path is logged in the verdict. Honest agents write tests and leave build products, so dropping is no punishment; a
+patch that names a path outside its work tree was made by no honest tool and is refused whole.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import posixpath
+import re
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from rl_agent.graders.base import VerdictStatus
+from rl_agent.graders.diff import SUBMODULE, SYMLINK, join, sections
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from rl_agent.graders.diff import Section
+
+MACHINERY: Final = (
+    *(
+        "conftest.py",
+        "pytest.ini",
+        ".pytest.ini",
+        "pytest.toml",
+        ".pytest.toml",
+        "tox.ini",
+        "setup.cfg",
+        "pyproject.toml",
+    ),
+    *("sitecustomize.py", "usercustomize.py", "*.pth", "jest.config.*", ".mocharc*", "vitest.config.*", "karma.conf.*"),
+)
+"""File names that decide how tests run, whatever their folder."""
+MACHINERY_FOLDERS: Final = ("*.egg-info", "*.dist-info")
+"""Folders whose content is read as the metadata of installed packages, plug-ins of test tools included."""
+PACKAGE_JSON: Final = re.compile(rb'"(?:pre|post)?test[^"]*"\s*:|"(?:jest|mocha|ava|nyc|vitest)"\s*:')
+LEFT_OVER: Final = (
+    "__pycache__",
+    "node_modules",
+    ".pytest_cache",
+    ".mypy_cache",
+    ".ruff_cache",
+    ".venv",
+    ".tox",
+    ".hypothesis",
+)
+"""Folders of build products: never part of a solution."""
+TEST_TOOLS: Final = frozenset(
+    [
+        "pytest",
+        "_pytest",
+        "pluggy",
+        "py",
+        "iniconfig",
+        "packaging",
+        "exceptiongroup",
+        "tomli",
+        "nose",
+        "nose2",
+        "hypothesis",
+        "mock",
+        "attr",
+        "attrs",
+        "pygments",
+        "colorama",
+        "coverage",
+        "xdist",
+        "pytest_asyncio",
+        "pytest_mock",
+        "pytest_cov",
+        "pytest_timeout",
+        "execnet",
+    ]
+)
+SHADOWED: Final = (sys.stdlib_module_names | TEST_TOOLS) - {"test", "this", "antigravity"}
+SOURCE_ROOTS: Final = ("", "src", "lib", "python")
+"""Folders that commonly stand on `sys.path`."""
+TEST_FOLDERS: Final = frozenset({"tests", "test", "__tests__", "spec", "specs"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Protection:
+    """What of a task's repository belongs to its tests."""
+
+    patterns: tuple[str, ...] = ()
+    """As of fnmatch, on whole paths; `*` matches `/` too."""
+    test_folders: tuple[str, ...] = ()
+    """Folders of tests: like source roots, they may stand on `sys.path`."""
+
+
+def protection(files: Iterable[str], *, more: Sequence[str] = ()) -> Protection:
+    """Protects test files (paths or patterns), and the tests' folder that each lies in, where it is called one."""
+    patterns: dict[str, None] = {}
+    folders: dict[str, None] = {}
+    for file in files:
+        path = posixpath.normpath(file.lstrip("/"))
+        patterns[path] = None
+        folders[posixpath.dirname(path)] = None
+        parts = path.split("/")[:-1]
+        outermost = next((n for n, part in enumerate(parts) if part in TEST_FOLDERS), None)
+        if outermost is not None:
+            patterns["/".join(parts[: outermost + 1]) + "/*"] = None
+    return Protection(patterns=(*patterns, *more), test_folders=tuple(folders))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """Why a patch is not applied at all."""
+
+    status: VerdictStatus
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Screened:
+    """What is left of a patch."""
+
+    patch: bytes
+    sections: Sequence[Section]
+    """Those that are left."""
+    dropped: dict[str, str] = field(default_factory=dict)
+    """Path -> why it was dropped."""
+    tampering: bool = False
+    """Some of what was dropped is the tests' machinery, not just a test or a build product."""
+    problem: Problem | None = None
+
+
+def screen(patch: bytes, guard: Protection, *, max_bytes: int, max_files: int) -> Screened:
+    """Drop what must not reach the tests; `problem` is set when the rest must not be applied either."""
+    kept: list[Section] = []
+    dropped: dict[str, str] = {}
+    tampering = False
+    for section in sections(patch):
+        if reason := _outside(section):
+            return Screened(
+                patch=b"", sections=(), problem=Problem(status=VerdictStatus.TAMPERED, reason=reason), tampering=True
+            )
+        if reason := _escape(section) or _machinery(section) or _shadow(section, guard):
+            dropped[section.name] = reason
+            tampering = True
+        elif reason := _test(section, guard) or _left_over(section):
+            dropped[section.name] = reason
+        else:
+            kept.append(section)
+    left = join(kept) if dropped else patch
+    return Screened(
+        patch=left,
+        sections=kept,
+        dropped=dropped,
+        tampering=tampering,
+        problem=_limits(left, kept, max_bytes=max_bytes, max_files=max_files),
+    )
+
+
+def _limits(patch: bytes, kept: Sequence[Section], *, max_bytes: int, max_files: int) -> Problem | None:
+    if len(patch) > max_bytes:
+        largest = max(kept, key=lambda section: section.size, default=None)
+        where = f"; the largest part is {largest.name} with {largest.size}" if largest else ""
+        reason = f"the patch has {len(patch)} bytes, more than grader.max_patch_bytes={max_bytes}{where}"
+        return Problem(status=VerdictStatus.APPLY_FAILED, reason=reason)
+    if len(kept) > max_files:
+        reason = f"the patch changes {len(kept)} files, more than grader.max_files={max_files}"
+        return Problem(status=VerdictStatus.APPLY_FAILED, reason=reason)
+    return None
+
+
+def _outside(section: Section) -> str | None:
+    for path in section.paths:
+        if path.startswith(b"/") or b".." in path.split(b"/"):
+            return f"{path.decode(errors='replace')} lies outside the work tree"
+    return None
+
+
+def _escape(section: Section) -> str | None:
+    if SUBMODULE in section.modes:
+        return "a submodule"
+    for path in section.paths:
+        if any(part.lower() == b".git" for part in path.split(b"/")):
+            return "in a git directory"
+        if SYMLINK in section.modes:
+            target = b"\n".join(section.added)
+            resolved = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
+            if target.startswith(b"/") or resolved.split(b"/")[0] == b"..":
+                return f"a symbolic link to {target.decode(errors='replace')}, outside the work tree"
+            if any(part.lower() == b".git" for part in resolved.split(b"/")):
+                return "a symbolic link into a git directory"
+    return None
+
+
+def _names(section: Section) -> list[str]:
+    return [path.decode(errors="replace") for path in section.paths]
+
+
+def _machinery(section: Section) -> str | None:
+    for name in _names(section):
+        *folders, base = name.split("/")
+        for pattern in MACHINERY:
+            if fnmatch.fnmatchcase(base.lower(), pattern):
+                return f"decides how tests run ({pattern})"
+        if any(fnmatch.fnmatchcase(folder, pattern) for folder in folders for pattern in MACHINERY_FOLDERS):
+            return "metadata of an installed package"
+        if base == "package.json" and any(PACKAGE_JSON.search(line) for line in (*section.added, *section.removed)):
+            return "decides how tests run (package.json)"
+    return None
+
+
+def _shadow(section: Section, guard: Protection) -> str | None:
+    if not section.is_new:
+        return None
+    for name in _names(section):
+        folder, base = posixpath.split(name)
+        module = base.split(".")[0]
+        if base.startswith("__init__."):
+            folder, module = posixpath.split(folder)
+        elif not base.endswith((".py", ".pyc", ".so", ".pyd")):
+            continue
+        if module in SHADOWED and (folder in SOURCE_ROOTS or folder in guard.test_folders):
+            return f"would stand for the module `{module}` of the standard library or a test tool"
+    return None
+
+
+def _test(section: Section, guard: Protection) -> str | None:
+    for name in _names(section):
+        for pattern in guard.patterns:
+            if name == pattern or fnmatch.fnmatchcase(name, pattern):
+                return f"belongs to the tests ({pattern})"
+    return None
+
+
+def _left_over(section: Section) -> str | None:
+    for name in _names(section):
+        parts = name.split("/")
+        if section.is_new and (name.endswith(".pyc") or any(part in LEFT_OVER for part in parts[:-1])):
+            return "a build product"
+    return None

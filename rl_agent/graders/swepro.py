@@ -1,0 +1,197 @@
+"""Judges as SWE-bench Pro does: a run script in the sandbox, then the row's parser over what it printed.
+
+The log is no structured channel: code under test can print what it likes. So the parser runs on this machine, the tests
+come back after the patch, and where the script starts pytest, pytest itself must agree with the log.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from rl_agent.errors import SetupError
+from rl_agent.graders.base import Verdict, VerdictStatus
+from rl_agent.graders.judge import CACHES_OFF, TOOLS, Assets, PatchGrader
+from rl_agent.graders.names import PASSED, Named, outcomes_of, plain
+from rl_agent.graders.parse import parse_log, require_pinned
+from rl_agent.graders.signals import Signal
+from rl_agent.graders.workspace import PRIVATE, printed
+from rl_agent.tasks.task import SweProSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rl_agent.graders.judge import Judge, Options, Trial
+    from rl_agent.sandboxes.base import ExecResult
+
+PLUGIN: Final = "rl_agent_pytest_channel"
+CHANNEL: Final = "/tmp/rl_agent_channel"  # noqa: S108 (in the sandbox)
+OTHER_TESTS: Final = (
+    "*_test.go",
+    "*.spec.[jt]s",
+    "*.spec.[jt]sx",
+    "*.test.[jt]s",
+    "*.test.[jt]sx",
+    "*/__snapshots__/*",
+)
+"""Tests beside the named ones can end a run before these start, or print in their name."""
+LENIENT: Final = "/workspace/swepro_eval"
+_FILE: Final = re.compile(r"[\w./\-\[\]@]+\.\w+")
+
+
+class SweProJudge:
+    """See `Judge`."""
+
+    def test_files(self, spec: SweProSpec) -> Sequence[str]:
+        """See `Judge.test_files`."""
+        named = [name.partition(" | ")[0].partition("::")[0] for name in (*spec.fail_to_pass, *spec.pass_to_pass)]
+        files = [path for path in (*spec.selected_test_files, *named) if _FILE.fullmatch(path) and "/" in path]
+        restored = [word for word in shlex.split(_last_line(spec)) if "/" in word] if spec.before_repo_set_cmd else []
+        roots = [path for path in (*spec.selected_test_files, *named) if _FILE.fullmatch(path) and "/" not in path]
+        return tuple(dict.fromkeys((*files, *roots, *restored, *OTHER_TESTS)))
+
+    def assets(self, spec: SweProSpec, options: Options) -> Assets:
+        """See `Judge.assets`."""
+        if not options.strict:
+            return Assets()
+        tools: dict[str, str | bytes] = {"run_script.sh": spec.run_script}
+        if _starts_pytest(spec):
+            tools[f"{PLUGIN}.py"] = Path(__file__).with_name("pytest_channel.py").read_bytes()
+        return Assets(tools=tools)
+
+    async def run(self, trial: Trial, spec: SweProSpec) -> Verdict:
+        """See `Judge.run`."""
+        require_pinned(spec.parser, spec.parser_sha256, trial.task.task_id)
+        if not trial.options.strict:
+            return await _lenient(trial, spec)
+        await _bring_tests(trial, spec)
+        result, stdout, stderr = await _run_script(trial, spec)
+        log = printed(result, trial.options.max_log_bytes)
+        names = (*spec.fail_to_pass, *spec.pass_to_pass)
+        if result.timed_out:
+            return Verdict(status=VerdictStatus.TIMEOUT, reward=0.0, tests_failed=len(names), log=log)
+        parsed = await parse_log(spec.parser, stdout, stderr, timeout_s=trial.options.parser_timeout_s)
+        seen = {plain(name): status for name, status in parsed.items()}
+        outcomes = outcomes_of(names, seen)
+        forged = _forged(names, outcomes, await _told(trial)) if _starts_pytest(spec) else []
+        if forged:
+            metadata: dict[str, Any] = {"signals": {Signal.FORGED_REPORT: forged}}
+            return Verdict(
+                status=VerdictStatus.TAMPERED, reward=0.0, tests_failed=len(forged), log=log, metadata=metadata
+            )
+        named = Named(fail_to_pass=spec.fail_to_pass, pass_to_pass=spec.pass_to_pass, outcomes=outcomes)
+        return named.verdict(log=log, skipped_pass_to_pass=trial.options.skipped_pass_to_pass)
+
+
+def judge_log(spec: SweProSpec, parsed: Mapping[str, str], *, skipped_pass_to_pass: bool = False) -> Verdict:
+    """The verdict of what a parser found, without a sandbox."""
+    seen = {plain(name): status for name, status in parsed.items()}
+    outcomes = outcomes_of((*spec.fail_to_pass, *spec.pass_to_pass), seen)
+    named = Named(fail_to_pass=spec.fail_to_pass, pass_to_pass=spec.pass_to_pass, outcomes=outcomes)
+    return named.verdict(log="", skipped_pass_to_pass=skipped_pass_to_pass)
+
+
+def _last_line(spec: SweProSpec) -> str:
+    lines = [line for line in spec.before_repo_set_cmd.strip().splitlines() if line.strip()]
+    return lines[-1] if lines else ""
+
+
+def _starts_pytest(spec: SweProSpec) -> bool:
+    """Whether the script starts pytest in a way that our plug-in can join."""
+    script = spec.run_script
+    return "pytest" in script and not any(
+        word in script for word in ("PYTHONPATH=", "PYTEST_ADDOPTS", "python -I", "tox ")
+    )
+
+
+async def _bring_tests(trial: Trial, spec: SweProSpec) -> None:
+    """The last line of before_repo_set_cmd: tests come after the patch, so that they replace what it did to them."""
+    command = _last_line(spec)
+    if not command:
+        return
+    result = await trial.sandbox.exec(command, cwd=trial.task.workdir, timeout=trial.options.setup_timeout_s)
+    if result.exit_code != 0:
+        shown = printed(result, 2000)
+        raise SetupError(f"task {trial.task.task_id}: `{command[:200]}` ended with {result.exit_code}: {shown}")
+
+
+async def _run_script(trial: Trial, spec: SweProSpec) -> tuple[ExecResult, bytes, bytes]:
+    """The script's result, and its two streams as they stand in files of root's."""
+    environment = {**CACHES_OFF, **spec.environment}
+    if _starts_pytest(spec):
+        environment |= {"PYTHONPATH": TOOLS, "PYTEST_ADDOPTS": f"-p {PLUGIN}", "RL_AGENT_CHANNEL": CHANNEL}
+    files = shlex.quote(",".join(spec.selected_test_files))
+    result = await trial.sandbox.exec(
+        f"bash {TOOLS}/run_script.sh {files}",
+        cwd=trial.task.workdir,
+        env=environment,
+        timeout=trial.options.timeout_s,
+    )
+    return result, result.stdout, result.stderr
+
+
+async def _told(trial: Trial) -> dict[str, list[str]]:
+    """Base name of a test -> its outcomes, as pytest told our plug-in."""
+    try:
+        text = await trial.sandbox.read_file(CHANNEL, user="root")
+    except FileNotFoundError:  # pytest never started
+        return {}
+    found: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        try:
+            name, outcome = json.loads(line)
+        except (ValueError, TypeError):
+            continue
+        if outcome:
+            found.setdefault(_base(str(name)), []).append(str(outcome))
+    return found
+
+
+def _base(name: str) -> str:
+    return re.split(r"::|\s\|\s", name)[-1].partition("[")[0].strip()
+
+
+def _forged(names: Sequence[str], outcomes: Sequence[str], told: Mapping[str, Sequence[str]]) -> list[str]:
+    """Named tests that the log has as passed and pytest has not (a parser may shorten names, so base names are compared)."""
+    passed = [name for name, outcome in zip(names, outcomes, strict=True) if outcome == PASSED]
+    return [name for name in passed if PASSED not in told.get(_base(name), ())]
+
+
+async def _lenient(trial: Trial, spec: SweProSpec) -> Verdict:
+    """As common recipes do it: script and parser belong to the agent and run in its sandbox."""
+    script = f"mkdir -p {LENIENT} && cp {PRIVATE}/lenient/* {LENIENT}/ && chown -R agent: {LENIENT}"
+    for name, text in {"run_script.sh": spec.run_script, "parser.py": spec.parser}.items():
+        await trial.sandbox.write_file(f"{PRIVATE}/lenient/{name}", text, user="root")
+    await trial.sandbox.exec(script, user="root", timeout=trial.options.setup_timeout_s, check=True)
+    files = shlex.quote(",".join(spec.selected_test_files))
+    command = (
+        f"bash {LENIENT}/run_script.sh {files} >{LENIENT}/stdout.log 2>{LENIENT}/stderr.log || true; "
+        f"python3 {LENIENT}/parser.py {LENIENT}/stdout.log {LENIENT}/stderr.log {LENIENT}/result.json"
+    )
+    result = await trial.sandbox.exec(command, cwd=trial.task.workdir, timeout=trial.options.timeout_s)
+    log = printed(result, trial.options.max_log_bytes)
+    if result.timed_out:
+        return Verdict(status=VerdictStatus.TIMEOUT, reward=0.0, tests_failed=1, log=log)
+    try:
+        rows = json.loads(await trial.sandbox.read_file(f"{LENIENT}/result.json", user="root"))["tests"]
+        passed = {row["name"] for row in rows if row["status"] == "PASSED"}
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        passed = set()
+    wanted = {*spec.fail_to_pass, *spec.pass_to_pass}
+    solved = bool(wanted) and wanted <= passed
+    return Verdict(
+        status=VerdictStatus.SOLVED if solved else VerdictStatus.FAILED,
+        reward=float(solved),
+        tests_passed=len(wanted & passed),
+        tests_failed=len(wanted - passed),
+        log=log,
+    )
+
+
+class SwePro(PatchGrader):
+    """Judges tasks that have a `SweProSpec`."""
+
+    judges: ClassVar[Mapping[type, Judge]] = {SweProSpec: SweProJudge()}

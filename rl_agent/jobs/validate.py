@@ -1,0 +1,160 @@
+"""Tries every task before it is trained on: its gold patch must pass, again and again, and doing nothing must fail."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import logging
+import time
+from collections import Counter
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from rich.console import Console
+from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from rl_agent.config.load import build
+from rl_agent.errors import ConfigError
+from rl_agent.graders.base import Grader, VerdictStatus
+from rl_agent.run_folder import QUARANTINE, write_atomic
+from rl_agent.sandboxes.base import SandboxProvider
+from rl_agent.tasks.source import TaskSource
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rl_agent.config.schema import Config
+    from rl_agent.run_folder import RunFolder
+    from rl_agent.tasks.task import Task
+
+log = logging.getLogger(__name__)
+
+ENDLESS_TASKS: Final = 50
+"""Of a source without end, where the config names no number."""
+DETAIL_SHOWN: Final = 2000
+VALIDATED: Final = "validated.jsonl"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What validation says of one task."""
+
+    task_id: str
+    reason: str
+    """Empty for a good task; else why it is in quarantine: setup_failed, solved_without_a_change, gold_patch_fails, flaky."""
+    detail: str
+    gold: int
+    """How often the gold patch passed; -1: the task has none."""
+    seconds: float
+
+
+def run(config: Config, folder: RunFolder) -> None:
+    """Run the job: writes validated.jsonl, quarantine.jsonl and summary.json into the run folder."""
+    asyncio.run(_run(config, folder))
+
+
+async def _run(config: Config, folder: RunFolder) -> None:
+    source: TaskSource = build(config.data, TaskSource)
+    provider: SandboxProvider = build(config.sandbox, SandboxProvider)
+    grader: Grader = build(config.grader, Grader)
+    if config.job.passes < 1 or config.job.concurrent < 1:
+        raise ConfigError("job.passes and job.concurrent must be at least 1")
+    await provider.sweep()
+    known = _known(folder.root)
+    tasks = _tasks(source, config)
+    console = Console(stderr=True)
+    console.print(f"run folder: {folder.root}")
+    started = time.perf_counter()
+    counts: Counter[str] = Counter(known.values())
+    with Progress(
+        TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn(), console=console
+    ) as progress:
+        bar = progress.add_task("validating", total=config.job.tasks)
+
+        def found(finding: Finding) -> None:
+            counts[finding.reason] += 1
+            name = QUARANTINE if finding.reason else VALIDATED
+            with Path(folder.root, name).open("a") as file:
+                file.write(json.dumps(asdict(finding)) + "\n")
+            bad = sum(number for reason, number in counts.items() if reason)
+            progress.update(bar, advance=1, description=f"validating, {bad} in quarantine")
+
+        validator = Validator(provider, grader, passes=config.job.passes)
+        left = (task for task in tasks if task.task_id not in known)
+        async with asyncio.TaskGroup() as workers:
+            for _ in range(config.job.concurrent):
+                workers.create_task(_work(validator, left, found))
+    good = counts.pop("", 0)
+    summary = {
+        "tasks": good + counts.total(),
+        "validated": good,
+        "quarantined": counts.total(),
+        "reasons": dict(counts),
+        "seconds": round(time.perf_counter() - started, 1),
+    }
+    write_atomic(folder.root / "summary.json", json.dumps(summary, indent=2).encode())
+    console.print(f"{good} of {summary['tasks']} tasks are good; in quarantine: {dict(counts) or 'none'}")
+    console.print(f"train without them: data.quarantine={folder.root / QUARANTINE}")
+
+
+async def _work(validator: Validator, tasks: Iterator[Task], found: Callable[[Finding], None]) -> None:
+    for task in tasks:
+        found(await validator.validate(task))
+
+
+def _tasks(source: TaskSource, config: Config) -> Iterator[Task]:
+    once = getattr(source, "once", None)
+    if once is not None:
+        return itertools.islice(once(), config.job.tasks)
+    return itertools.islice(source.tasks(config.seed), config.job.tasks or ENDLESS_TASKS)
+
+
+def _known(root: Path) -> dict[str, str]:
+    """Task id -> reason, of what a run that is resumed has found."""
+    found: dict[str, str] = {}
+    for name in (VALIDATED, QUARANTINE):
+        path = root / name
+        for line in path.read_text().splitlines() if path.is_file() else ():
+            try:
+                row = json.loads(line)
+                found[row["task_id"]] = row["reason"]
+            except (ValueError, KeyError, TypeError):
+                continue  # a line that a killed run has half written
+    return found
+
+
+class Validator:
+    """Tries tasks, one at a time; many run at once."""
+
+    def __init__(self, provider: SandboxProvider, grader: Grader, *, passes: int) -> None:
+        self._provider = provider
+        self._grader = grader
+        self._passes = passes
+
+    async def validate(self, task: Task) -> Finding:
+        """Doing nothing first: it also shows whether the task can be set up at all."""
+        started = time.perf_counter()
+        reason, detail, gold = "", "", -1
+        nothing = await self._grader.grade(task, b"", self._provider, even_empty=True)
+        if nothing.status is VerdictStatus.INFRA_ERROR:
+            reason, detail = "setup_failed", nothing.log
+        elif nothing.status is VerdictStatus.SOLVED:
+            reason, detail = "solved_without_a_change", nothing.log
+        elif task.gold_patch is not None:
+            reason, detail, gold = await self._gold(task, task.gold_patch.encode())
+        seconds = round(time.perf_counter() - started, 2)
+        return Finding(task_id=task.task_id, reason=reason, detail=detail[-DETAIL_SHOWN:], gold=gold, seconds=seconds)
+
+    async def _gold(self, task: Task, patch: bytes) -> tuple[str, str, int]:
+        passed, detail = 0, ""
+        for _ in range(self._passes):
+            verdict = await self._grader.grade(task, patch, self._provider)
+            if verdict.status is VerdictStatus.SOLVED:
+                passed += 1
+            else:
+                detail = f"{verdict.status}: {json.dumps(dict(verdict.metadata), default=str)} {verdict.log}"
+        if passed == self._passes:
+            return "", "", passed
+        return ("flaky" if passed else "gold_patch_fails"), detail, passed
