@@ -141,7 +141,7 @@ def _kind(name: str) -> BugKind:
 class ToyTasks:
     """The toy tasks as a task source."""
 
-    def __init__(self, *, kinds: list[str], image: str, planted: int) -> None:
+    def __init__(self, *, kinds: list[str], image: str, planted: int = 0) -> None:
         if not kinds:
             raise ConfigError("data.kinds is empty: name at least one kind of toy bug")
         self.kinds = kinds

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
+from rl_agent.config.data import RowsDataConfig
+from rl_agent.config.load import build
 from rl_agent.sandboxes.local.state import state_folder
-from rl_agent.tasks.rows import JsonlTasks
 from tests.e2e.command import Command
 from tests.local import needs_root
 
@@ -71,7 +72,7 @@ def test_a_data_file_that_is_not_there(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("broken", "words"),
-    [("{not json", ("row 3", "not a JSON object")), (json.dumps({**ROW, "metadata": {}}), ("row 3", "`metadata`"))],
+    [("{not json", ("line 3", "not a JSON object")), (json.dumps({**ROW, "metadata": {}}), ("line 3", "`image`"))],
 )
 def test_a_malformed_row_is_found_before_anything_starts(tmp_path: Path, broken: str, words: tuple[str, ...]) -> None:
     rows = tmp_path / "rows.jsonl"
@@ -125,7 +126,7 @@ def test_an_image_of_a_later_task_that_does_not_exist_ends_the_run(tmp_path: Pat
     good, bad = ({**ROW, "metadata": {**ROW["metadata"], "image": image}} for image in ("host", "dir:/nonexistent"))
     for order in ([good, bad], [bad, good]):
         rows.write_text("\n".join(map(json.dumps, order)))
-        source = JsonlTasks(path=str(rows), prompt_key="prompt", label_key="label", metadata_key="metadata")
+        source = build(RowsDataConfig(path=str(rows)))
         if next(source.tasks(0)).image == "host":
             break
     (error,) = failing(tmp_path, *WITHOUT_VLLM, "data=jsonl", f"data.path={rows}", timeout=240)

@@ -12,7 +12,7 @@ import pytest
 from rl_agent.errors import GraderError, SetupError
 from rl_agent.graders.judge import APPLY_FAILED
 from rl_agent.graders.patch import capture
-from rl_agent.graders.workspace import PRIVATE, prepare
+from rl_agent.graders.workspace import PRIVATE, STATEMENT, prepare
 from tests.local import calc_task, local_provider, needs_root
 
 if TYPE_CHECKING:
@@ -162,22 +162,51 @@ async def test_a_failing_capture_is_an_error_not_an_empty_patch(provider: LocalP
             await capture(sandbox, workspace)
 
 
-@pytest.mark.parametrize("pre_commands", [(), ("echo 3 > made",)])
-async def test_a_repository_of_the_image_keeps_its_history_and_counts_from_its_state(
-    provider: LocalProvider, pre_commands: tuple[str, ...]
+AS = "git -c user.name=a -c user.email=a@b"
+IMAGE_REPOSITORY = f"""
+mkdir -p {TASK.workdir} && cd {TASK.workdir} && git init -q -b trunk && echo 1 > old && git add -A && {AS} commit -qm first
+echo 2 > old && {AS} commit -qam base && git rev-parse HEAD > /tmp/base
+echo SECRET > fix && git add fix && {AS} commit -qm 'the fix' && git rev-parse HEAD > /tmp/fix
+git tag -a -m t v2 2>/dev/null || git tag v2; git branch future; git update-ref refs/remotes/origin/main HEAD; git notes add -m n 2>/dev/null || :
+git reset -q --hard HEAD~1 && echo stashed > old && {AS} stash -q && echo dangling | git hash-object -w --stdin >/tmp/blob
+"""
+
+
+@pytest.mark.parametrize("dirty", [False, True])
+async def test_the_history_of_the_images_repository_is_gone_but_for_the_base_commit(
+    provider: LocalProvider, dirty: bool
 ) -> None:
-    script = (
-        f"mkdir -p {TASK.workdir} && cd {TASK.workdir} && git init -q && echo 1 > old && git add -A && "
-        "git -c user.name=a -c user.email=a@b commit -qm first && echo dirty > old && echo 1 > untracked"
-    )
+    script = IMAGE_REPOSITORY + ("echo bug > old && echo 1 > untracked" if dirty else "")
     async with provider.boot("host", lifetime_s=120) as sandbox:
         await sandbox.exec(script, user="root", timeout=60, check=True)
+        pre_commands = ("echo 3 > made",) if dirty else ()
         workspace = await prepare(sandbox, calc_task(files={}, pre_commands=pre_commands), timeout_s=60)
         assert await capture(sandbox, workspace) == b"", "what was there before the agent is no work of the agent"
-        log = await sandbox.exec("git log --format=%s; stat -c %U old", cwd=TASK.workdir, timeout=60)
-        assert log.stdout == b"first\nagent\n"
-        await sandbox.exec("echo 2 > old", cwd=TASK.workdir, timeout=60)
-        assert b"-dirty\n+2\n" in await capture(sandbox, workspace)
+        look = """
+        git rev-list --all --reflog | wc -l; git status --porcelain | grep -v '^??' | wc -l; git stash list | wc -l
+        git for-each-ref | wc -l; git fsck --unreachable --no-reflogs 2>/dev/null | grep -c unreachable
+        git cat-file -e $(cat /tmp/fix) 2>/dev/null && echo LEFT; git cat-file -e $(cat /tmp/blob) 2>/dev/null && echo LEFT
+        grep -r SECRET . && echo LEFT; [ "$(git rev-parse HEAD)" = "$(cat /tmp/base)" ] && echo same; git symbolic-ref HEAD
+        git -c user.name=a -c user.email=a@b commit -q --allow-empty -m mine && stat -c %U .git/HEAD old
+        """
+        found = await sandbox.exec(look, cwd=TASK.workdir, timeout=60)
+        same = b"" if dirty else b"same\n"
+        assert found.stdout == b"1\n0\n0\n1\n0\n" + same + b"refs/heads/trunk\nagent\nagent\n", found
+        await sandbox.exec("echo 5 > old", cwd=TASK.workdir, timeout=60)
+        assert (b"-bug\n+5\n" if dirty else b"-2\n+5\n") in await capture(sandbox, workspace)
+
+
+async def test_hidden_tests_of_the_image_and_the_statement_are_where_they_belong(provider: LocalProvider) -> None:
+    script = f"mkdir -p {TASK.workdir}/r2e_tests /elsewhere && cd {TASK.workdir} && echo 1 > r2e_tests/t && echo 1 > a && echo 1 > /elsewhere/t"
+    task = calc_task(files={}, hidden_paths=("r2e_tests", "/elsewhere"))
+    async with provider.boot("host", lifetime_s=120) as sandbox:
+        await sandbox.exec(script, user="root", timeout=60, check=True)
+        workspace = await prepare(sandbox, task, timeout_s=60)
+        found = await sandbox.exec(
+            f"ls; ls /elsewhere; git log --all -p | grep -c r2e_tests; cat {STATEMENT}", cwd=TASK.workdir, timeout=60
+        )
+        assert found.stdout == b"a\n0\n" + task.problem_statement.encode()
+        assert await capture(sandbox, workspace) == b""
 
 
 async def test_pre_commands_run_as_the_agent_and_are_part_of_the_base(provider: LocalProvider) -> None:
