@@ -46,6 +46,8 @@ class LocalSandboxConfig:
     boot_timeout_s: float = 60.0
     visible: list[str] = field(default_factory=list)
     """Folders of this machine that image `host` shows besides the system's, read-only."""
+    images_dir: str | None = None
+    """Where container images (`oci:`) are unpacked, once each; null: ~/.cache/rl_agent/images."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,7 +1,8 @@
 """What a sandbox's file system is made of: the read-only image below, and the first content of the layer above it.
 
 `host` is this machine's own file system, seen through a keyhole: only the system folders of KEPT_TOP show, and of these not
-the places where machines keep secrets, nor the project itself. `dir:/path` is a root file system in a folder.
+the places where machines keep secrets, nor the project itself. `dir:/path` is a root file system in a folder, `oci:/path` a
+container image in a layout's folder or an archive, unpacked once.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import rl_agent
 from rl_agent.errors import ConfigError
+from rl_agent.sandboxes.local import oci
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -77,11 +79,14 @@ class Layout:
     """The same, only where the sandbox has the host's network: name resolution needs them."""
 
 
-def resolve(image: str, *, visible: Iterable[str] = ()) -> Layout:
-    """The layout of `image`; raises ConfigError when there is no such image."""
+def resolve(image: str, *, visible: Iterable[str] = (), images_dir: Path | None = None) -> Layout:
+    """The layout of `image`; raises ConfigError when there is no such image. `images_dir`: where container images are unpacked."""
     if image == "host":
         return _host(tuple(visible))
     kind, _, path = image.partition(":")
+    if kind == "oci" and path.startswith("/"):
+        cache = images_dir or Path.home() / ".cache" / "rl_agent" / "images"
+        kind, path = "dir", str(oci.root_of(Path(path), cache))
     if kind == "dir" and path.startswith("/"):
         if not Path(path, "bin").is_dir():
             raise ConfigError(
@@ -91,8 +96,9 @@ def resolve(image: str, *, visible: Iterable[str] = ()) -> Layout:
         entries = [*_users(path), Entry(path="/tmp", kind=Kind.DIR, mode=0o1777)]  # noqa: S108 (the sandbox's own)
         return Layout(lower=path, entries=_ordered(path, entries))
     raise ConfigError(
-        f"the local sandbox has no image {image!r}. Remedy: use `host` (this machine's system folders) or `dir:/path` "
-        "(a root file system in a folder); container images need another sandbox provider."
+        f"the local sandbox has no image {image!r}. Remedy: use `host` (this machine's system folders), `dir:/path` (a root file "
+        "system in a folder) or `oci:/path` (a container image's layout or archive, as `docker save` and `skopeo copy` make "
+        "them); images of a registry need another sandbox provider."
     )
 
 

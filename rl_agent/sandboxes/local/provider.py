@@ -14,6 +14,7 @@ import shutil
 import time
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rl_agent.config.sandbox import NetworkName, Storage
@@ -28,7 +29,6 @@ from rl_agent.sandboxes.local.state import is_dead, owner_tag, remove_dead, stat
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
-    from pathlib import Path
 
     from rl_agent.sandboxes.base import Asset
 
@@ -50,6 +50,7 @@ class LocalProvider:
         max_output_bytes: int,
         boot_timeout_s: float,
         visible: Sequence[str],
+        images_dir: str | None,
     ) -> None:
         self._state_dir = state_dir
         self._storage = storage
@@ -60,6 +61,7 @@ class LocalProvider:
         self._max_output_bytes = max_output_bytes
         self._boot_timeout_s = boot_timeout_s
         self._visible = tuple(visible)
+        self._images_dir = None if images_dir is None else Path(images_dir).expanduser()
         self._layouts: dict[str, images.Layout] = {}
         self._helper: Helper | None = None
         self._helper_users = 0
@@ -82,7 +84,7 @@ class LocalProvider:
             raise ConfigError(
                 "the local sandbox needs root (overlayfs, namespaces). Remedy: run as root, or another sandbox="
             )
-        layout = self._layout(image)
+        layout = await self._layout(image)
         network = network or self._network
         binds = [*layout.binds, *(layout.host_network_binds if network is Network.HOST else ())]
         for asset in assets:
@@ -130,9 +132,13 @@ class LocalProvider:
                 await asyncio.to_thread(remove_group, group)
         return count
 
-    def _layout(self, image: str) -> images.Layout:
+    async def _layout(self, image: str) -> images.Layout:
         if image not in self._layouts:
-            self._layouts[image] = images.resolve(image, visible=self._visible)
+            if image.startswith("oci:"):  # unpacking one takes long
+                layout = await asyncio.to_thread(images.resolve, image, images_dir=self._images_dir)
+            else:
+                layout = images.resolve(image, visible=self._visible)
+            self._layouts[image] = layout
         return self._layouts[image]
 
     def _cgroups(self) -> Controllers:
