@@ -87,8 +87,8 @@ def _request(spec: F2pSpec, trial: Trial) -> tuple[F2pSpec, dict[str, Any]]:
     named = spec
     if not spec.fail_to_pass and spec.script:
         found = defined_tests(spec.script, spec.script_path)
-        named = F2pSpec(fail_to_pass=found, pass_to_pass=spec.pass_to_pass)
-        whole = [spec.script_path]
+        named = F2pSpec(fail_to_pass=found, pass_to_pass=spec.pass_to_pass if found else ())
+        whole = [spec.script_path] if found else []
     names = [*named.fail_to_pass, *named.pass_to_pass]
     request = {
         "nonce": secrets.token_hex(16),

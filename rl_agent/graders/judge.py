@@ -51,6 +51,7 @@ mkdir -p {TOOLS} && chmod 755 {TOOLS}
 pristine() {{ git --git-dir=.git --work-tree=. reset -q --hard && git --git-dir=.git --work-tree=. clean -fdq; }}
 git --git-dir=.git --work-tree=. add -A && git --git-dir=.git --work-tree=. commit -q --allow-empty -m pristine
 applied=
+[ -s "$P/patch" ] || RUNGS= applied=nothing
 for rung in $RUNGS; do
   case $rung in
     strict) set -- git --git-dir=.git --work-tree=. apply --whitespace=nowarn "$P/patch" ;;
@@ -61,7 +62,7 @@ for rung in $RUNGS; do
   pristine
 done
 [ -n "$applied" ] || exit {APPLY_FAILED}
-echo "applied $applied" >"$P/tier"
+echo "applied $applied"
 chown -R agent: .
 [ ! -s "$P/test_patch" ] || git --git-dir=.git --work-tree=. apply --whitespace=nowarn "$P/test_patch" || exit {ASSETS_FAILED}
 [ ! -d "$P/hidden" ] || cp -r --remove-destination "$P/hidden/." . || exit {ASSETS_FAILED}
@@ -216,7 +217,10 @@ class PatchGrader:
             require_made(task, made, options.setup_timeout_s)
             touched = tuple(path.decode(errors="replace") for path in touched_paths(patch))
             trial = Trial(sandbox=sandbox, task=task, options=options, touched=touched)
-            return await judge.run(trial, task.grader)
+            verdict = await judge.run(trial, task.grader)
+            _, found, rung = made.stdout.rpartition(b"applied ")
+            metadata = {"applied": rung.strip().decode()} if found else {}
+            return replace(verdict, metadata={**verdict.metadata, **metadata})
 
     def _recorded(self, verdict: Verdict, screened: Screened) -> Verdict:
         """The verdict with what was dropped, the signals, and their penalty."""

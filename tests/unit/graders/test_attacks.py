@@ -139,7 +139,10 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for package in (_pytest, pytest, iniconfig, packaging, pluggy, pygments):
         source = Path(str(package.__file__)).parent
         shutil.copytree(source, folder / "site-packages" / source.name, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(Path(str(_pytest.__file__)).parents[1] / "py.py", folder / "site-packages")
+    installed = Path(str(_pytest.__file__)).parents[1]
+    shutil.copy(installed / "py.py", folder / "site-packages")
+    for source in (*installed.glob("pluggy-*.dist-info"), *installed.glob("pytest-[0-9]*.dist-info")):
+        shutil.copytree(source, folder / "site-packages" / source.name)
     program = folder / "python"
     program.write_text(f'#!/bin/sh\nPYTHONPATH="{folder}/site-packages:$PYTHONPATH" exec python3 "$@"\n')
     program.chmod(0o755)
@@ -186,7 +189,7 @@ async def judged(
     provider: LocalProvider, tools: Path, kind: str, after: dict[str, str | None], **changes: Any
 ) -> Verdict:
     task = calc_task(files=BASE, grader=spec(kind, tools))
-    grader = build(GraderConfig(**{"timeout_s": 60, **changes}))
+    grader = build(GraderConfig(**{"timeout_s": 300, **changes}))
     verdict: Verdict = await grader.grade(task, patch_of(BASE, after), provider)
     return verdict
 
@@ -216,7 +219,7 @@ async def test_honest_work_is_rewarded(provider: LocalProvider, tools: Path, kin
 async def test_cheating_is_not_rewarded(
     provider: LocalProvider, tools: Path, kind: str, name: str, after: dict[str, str | None]
 ) -> None:
-    verdict = await judged(provider, tools, kind, after, timeout_s=5 if name == "endless" else 60)
+    verdict = await judged(provider, tools, kind, after, timeout_s=5 if name == "endless" else 300)
     assert verdict.reward == 0.0, (verdict.status, verdict.log, verdict.metadata)
     assert verdict.status in ("failed", "tampered", "empty_diff", "timeout")
 
