@@ -48,6 +48,8 @@ class LocalSandboxConfig:
     """Folders of this machine that image `host` shows besides the system's, read-only."""
     images_dir: str | None = None
     """Where container images (`oci:`) are unpacked, once each; null: ~/.cache/rl_agent/images."""
+    seccomp: bool = True
+    """Refuse system calls that only administer the machine or widen the kernel's surface (x86-64 only)."""
 
 
 @dataclass(slots=True, kw_only=True)

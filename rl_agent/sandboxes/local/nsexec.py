@@ -42,10 +42,8 @@ CLONE_NEWNET: Final = 0x40000000
 CLONE_ALL: Final = CLONE_NEWNS | CLONE_NEWNET | 0x2000000 | 0x4000000 | 0x8000000 | 0x20000000  # + cgroup uts ipc pid
 MS_REC_PRIVATE: Final = 0x4000 | 0x40000
 CLONE_NEWPID: Final = 0x20000000
-PR_SET_PDEATHSIG: Final = 1
-PR_CAPBSET_DROP: Final = 24
-PR_SET_CHILD_SUBREAPER: Final = 36
-PR_SET_NO_NEW_PRIVS: Final = 38
+PR_SET_PDEATHSIG, PR_CAPBSET_DROP, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 24, 36, 38
+PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 22, 2
 CAPABILITY_VERSION_3: Final = 0x20080522
 # What Docker grants, less MKNOD and NET_RAW: CHOWN DAC_OVERRIDE FOWNER FSETID KILL SETGID SETUID SETPCAP NET_BIND_SERVICE
 # SYS_CHROOT AUDIT_WRITE SETFCAP.
@@ -78,9 +76,8 @@ def _answer(ctl: int, message: dict[str, Any], fds: tuple[int, ...] = ()) -> Non
 
 def _join_cgroups(paths: list[str]) -> None:
     for path in paths:
-        fd = os.open(f"{path}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
-        os.write(fd, b"0")
-        os.close(fd)
+        with open(f"{path}/cgroup.procs", "w", encoding="ascii") as file:
+            file.write("0")
 
 
 def _default_signals() -> None:
@@ -183,6 +180,15 @@ def _drop_capabilities() -> None:
     _check(_libc.capset(header, data), "capset")
 
 
+def _refuse_calls(program: str) -> None:
+    """Install a seccomp filter for this process and all below it, see `seccomp.py`; while still privileged."""
+    code = bytes.fromhex(program)
+    if code:
+        steps = ctypes.create_string_buffer(code, len(code))
+        header = (ctypes.c_uint64 * 2)(len(code) // 8, ctypes.addressof(steps))
+        _check(_libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, header, 0, 0), "seccomp")
+
+
 def _enter(request: dict[str, Any], pidfd: int) -> None:
     """Join the sandbox; returns in a child that lives in its pid namespace, the calling process ends."""
     _join_cgroups(request["cgroups"])
@@ -197,10 +203,8 @@ def _be_nice(value: int) -> None:
     if value:
         os.nice(value)
         # With autogroup scheduling, niceness counts between sessions only when it is set on the session's group.
-        with contextlib.suppress(OSError):
-            fd = os.open("/proc/self/autogroup", os.O_WRONLY | os.O_CLOEXEC)
-            os.write(fd, str(value).encode())
-            os.close(fd)
+        with contextlib.suppress(OSError), open("/proc/self/autogroup", "w", encoding="ascii") as file:
+            file.write(str(value))
 
 
 def _start(user: _User, request: dict[str, Any], fds: list[int]) -> NoReturn:
@@ -210,7 +214,8 @@ def _start(user: _User, request: dict[str, Any], fds: list[int]) -> NoReturn:
         os.setsid()
         _be_nice(request["nice"])
         for name, value in request["rlimits"].items():
-            lower_limit(int(name), value)
+            limits = (ctypes.c_ulong * 2)(value, value)
+            _check(_libc.setrlimit(int(name), limits), "setrlimit")
         user.become()
         os.umask(0o022)
         _default_signals()
@@ -221,12 +226,6 @@ def _start(user: _User, request: dict[str, Any], fds: list[int]) -> NoReturn:
     except OSError as error:
         os.write(2, f"sandbox: {error}\n".encode())
     os._exit(CANNOT_EXECUTE)
-
-
-def lower_limit(number: int, value: int) -> None:
-    """Lower one resource limit, soft and hard."""
-    limits = (ctypes.c_ulong * 2)(value, value)
-    _check(_libc.setrlimit(number, limits), "setrlimit")
 
 
 def _parents() -> dict[int, int]:
@@ -263,6 +262,7 @@ def run(ctl: int, request: dict[str, Any], fds: list[int]) -> None:
     _enter(request, fds[0])
     _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     user = _User(request["user"])
+    _refuse_calls(request.get("seccomp", ""))
     _drop_capabilities()
     wake_in, wake_out = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     signal.set_wakeup_fd(wake_out, warn_on_full_buffer=False)
@@ -287,9 +287,8 @@ def run(ctl: int, request: dict[str, Any], fds: list[int]) -> None:
                 return
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, int(number))
-        if wake_in not in ready:
-            continue
-        os.read(wake_in, 4096)
+        with contextlib.suppress(BlockingIOError):
+            os.read(wake_in, 4096)
         with contextlib.suppress(ChildProcessError):
             while True:
                 ended, status = os.waitpid(-1, os.WNOHANG)
@@ -349,8 +348,7 @@ def _serve_one(fds: list[int], helper: int) -> NoReturn:
     ctl = fds[0]
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        size = os.fstat(fds[1]).st_size
-        request = json.loads(os.pread(fds[1], size, 0))
+        request = json.loads(os.pread(fds[1], os.fstat(fds[1]).st_size, 0))
         os.close(fds[1])
         OPERATIONS[request["op"]](ctl, {**request, "helper": helper}, fds[2:])
     except BaseException as error:  # noqa: BLE001 (whatever it was, the owner must hear of it)

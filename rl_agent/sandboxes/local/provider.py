@@ -21,6 +21,7 @@ from rl_agent.config.sandbox import NetworkName, Storage
 from rl_agent.errors import ConfigError, SandboxError
 from rl_agent.sandboxes.base import Limits, Network
 from rl_agent.sandboxes.local import bubblewrap, images
+from rl_agent.sandboxes.local import seccomp as filters
 from rl_agent.sandboxes.local.boot import Boot, BootRequest
 from rl_agent.sandboxes.local.helper import Helper
 from rl_agent.sandboxes.local.limits import ControlGroups, Controllers, remove_group, weigh
@@ -51,6 +52,7 @@ class LocalProvider:
         boot_timeout_s: float,
         visible: Sequence[str],
         images_dir: str | None,
+        seccomp: bool,
     ) -> None:
         self._state_dir = state_dir
         self._storage = storage
@@ -61,6 +63,7 @@ class LocalProvider:
         self._max_output_bytes = max_output_bytes
         self._boot_timeout_s = boot_timeout_s
         self._visible = tuple(visible)
+        self._seccomp = (filters.program() or b"") if seccomp else b""
         self._images_dir = None if images_dir is None else Path(images_dir).expanduser()
         self._layouts: dict[str, images.Layout] = {}
         self._helper: Helper | None = None
@@ -116,6 +119,7 @@ class LocalProvider:
                     network=network,
                     nice=self._nice,
                     max_output_bytes=self._max_output_bytes,
+                    seccomp=self._seccomp,
                     deadline=deadline,
                 )
                 async with sandbox:

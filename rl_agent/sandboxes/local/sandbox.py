@@ -44,6 +44,7 @@ class LocalSandbox:
         network: Network,
         nice: int,
         max_output_bytes: int,
+        seccomp: bytes,
         deadline: float,
     ) -> None:
         self._name = name
@@ -53,6 +54,7 @@ class LocalSandbox:
         self._network = network
         self._nice = nice
         self._max_output_bytes = max_output_bytes
+        self._seccomp = seccomp.hex()
         self._deadline = deadline
         self._expired = False
         self._still_open: list[Output] = []
@@ -131,6 +133,7 @@ class LocalSandbox:
             "cwd": cwd,
             "nice": self._nice,
             "rlimits": self._groups.rlimits,
+            "seccomp": self._seccomp,
         }
 
     async def start(

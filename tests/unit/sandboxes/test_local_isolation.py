@@ -6,6 +6,7 @@ from __future__ import annotations
 # ruff: noqa: ASYNC110, ASYNC220, ASYNC221, ASYNC240
 import asyncio
 import os
+import platform
 import shutil
 import signal
 import subprocess
@@ -97,6 +98,7 @@ async def test_processes_of_the_host_and_its_paths_are_invisible(provider: Local
         "echo b > /proc/sysrq-trigger",
         "ip link add veth0 type veth",
         "chroot / nsenter -t 1 -m true",
+        "unshare -n true",
     ],
 )
 async def test_root_in_the_sandbox_is_not_root_of_the_machine(provider: LocalProvider, command: str) -> None:
@@ -108,6 +110,20 @@ async def test_the_agent_gains_nothing_from_setuid_programs(provider: LocalProvi
     async with provider.boot("host", lifetime_s=60) as sandbox:
         status = (await sandbox.exec("grep -E 'NoNewPrivs|CapEff' /proc/self/status", timeout=20)).stdout.split()
         assert status == [b"CapEff:", b"0" * 16, b"NoNewPrivs:", b"1"]
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the filter is for x86-64")
+@pytest.mark.parametrize("seccomp", [True, False])
+async def test_the_filter_takes_user_namespaces_away_and_threads_and_children_still_work(
+    tmp_path: Path, seccomp: bool
+) -> None:
+    async with local_provider(tmp_path / "state", seccomp=seccomp).boot("host", lifetime_s=60) as sandbox:
+        shown = await sandbox.exec("grep ^Seccomp: /proc/self/status", timeout=20)
+        assert shown.stdout == (b"Seccomp:\t2\n" if seccomp else b"Seccomp:\t0\n")
+        refused = await sandbox.exec("unshare -U true", timeout=20)
+        assert (refused.exit_code != 0) or not seccomp
+        script = "import subprocess, threading; t = threading.Thread(target=subprocess.call, args=(['echo', 'hi'],)); t.start(); t.join()"
+        assert (await sandbox.exec(f'python3 -c "{script}"', timeout=30)).stdout == b"hi\n"
 
 
 async def test_python_and_git_work_inside(provider: LocalProvider) -> None:
