@@ -182,7 +182,8 @@ class PatchGrader:
         options = self._options
         if not options.strict:
             return Screened(patch=patch, sections=list(sections(patch)))
-        guard = protection(judge.test_files(task.grader), more=options.protected_paths)
+        hidden = [pattern for path in task.hidden_paths for pattern in (path, f"{path}/*")]
+        guard = protection(judge.test_files(task.grader), more=(*options.protected_paths, *hidden))
         return screen(patch, guard, max_bytes=options.max_patch_bytes, max_files=options.max_files)
 
     async def _retry(self, task: Task, judge: Judge, patch: bytes, provider: SandboxProvider) -> Verdict:

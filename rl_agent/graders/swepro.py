@@ -151,7 +151,7 @@ async def _told(trial: Trial) -> dict[str, list[str]]:
 
 
 def _base(name: str) -> str:
-    return re.split(r"::|\s\|\s", name)[-1].partition("[")[0].strip()
+    return re.split(r"::|\s\|\s", name.partition("[")[0])[-1].rpartition(".")[2].strip()
 
 
 def _forged(names: Sequence[str], outcomes: Sequence[str], told: Mapping[str, Sequence[str]]) -> list[str]:

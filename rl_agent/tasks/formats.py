@@ -202,7 +202,7 @@ def r2e_gym(row: Mapping[str, Any], place: Place) -> Task:
         raise RowError("`expected_output_json` expects no test to pass")
     commit = fields.text(row, "commit_hash")
     spec = SweProSpec(
-        run_script="bash run_tests.sh\n",
+        run_script="bash run_tests.sh  # which starts pytest\n",
         parser=R2E_PARSER,
         selected_test_files=("r2e_tests/*",),
         fail_to_pass=names,

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rl_agent.errors import SandboxError
+from rl_agent.errors import GraderError, SandboxError
 from rl_agent.graders.base import VerdictStatus
-from rl_agent.tasks.task import EvalCmdSpec
+from rl_agent.tasks.task import EvalCmdSpec, F2pSpec
 from tests.local import calc_task, eval_cmd, local_provider, needs_root
 
 if TYPE_CHECKING:
@@ -158,3 +158,32 @@ async def test_the_log_is_capped(provider: LocalProvider) -> None:
 async def test_pre_commands_run_before_the_patch(provider: LocalProvider) -> None:
     task = calc_task(pre_commands=("sed -i s/total/sum2/ calc.py",))
     assert (await eval_cmd().grade(task, FIX, provider)).status is VerdictStatus.APPLY_FAILED
+
+
+@needs_root
+async def test_fallbacks_record_which_one_applied_and_start_from_the_pristine_tree(provider: LocalProvider) -> None:
+    solved = await eval_cmd(apply_fallbacks=["3way"]).grade(calc_task(), FIX, provider)
+    assert (solved.status, dict(solved.metadata)) == (VerdictStatus.SOLVED, {"applied": "strict"})
+    wrong = FIX.replace(b"a + b", b"a / b")
+    assert (
+        await eval_cmd(apply_fallbacks=["3way"]).grade(calc_task(), wrong, provider)
+    ).status is VerdictStatus.APPLY_FAILED
+
+
+@needs_root
+async def test_nothing_is_tried_when_asked_to(provider: LocalProvider) -> None:
+    verdict = await eval_cmd().grade(calc_task(), b"", provider, even_empty=True)
+    assert verdict.status is VerdictStatus.FAILED
+
+
+async def test_a_grader_refuses_a_specification_that_it_does_not_know() -> None:
+    with pytest.raises(GraderError, match="grader=auto"):
+        await eval_cmd().grade(calc_task(grader=F2pSpec(fail_to_pass=("t",))), FIX, LosingProvider(None, 0))
+
+
+async def test_signals_cost_the_penalty() -> None:
+    hook = b"diff --git a/conftest.py b/conftest.py\nnew file mode 100644\n--- /dev/null\n+++ b/conftest.py\n@@ -0,0 +1 @@\n+x\n"
+    verdict = await eval_cmd(penalty=0.25).grade(calc_task(), hook, LosingProvider(None, 0))
+    assert (verdict.status, verdict.reward) == (VerdictStatus.TAMPERED, -0.25)
+    assert verdict.metadata["signals"] == {"protected_path": ["conftest.py"]}
+    assert list(verdict.metadata["dropped_paths"]) == ["conftest.py"]
