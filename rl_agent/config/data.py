@@ -55,7 +55,7 @@ class RowsDataConfig:
     prompt_key: str = "prompt"
     label_key: str = "label"
     metadata_key: str = "metadata"
-    defaults: dict[str, str] = field(default_factory=dict)
+    row_defaults: dict[str, str] = field(default_factory=dict)
     """What rows lack: field -> value, for example {image: ..., workdir: /testbed, problem_statement: ...}. In a generic row they
     stand for fields of the metadata."""
     on_bad_row: OnBadRow = OnBadRow.error

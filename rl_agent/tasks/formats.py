@@ -1,4 +1,4 @@
-"""Rows as data sets publish them -> Task. One function a format; what a row lacks comes from `data.defaults`."""
+"""Rows as data sets publish them -> Task. One function a format; what a row lacks comes from `data.row_defaults`."""
 
 from __future__ import annotations
 

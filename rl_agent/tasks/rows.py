@@ -37,7 +37,7 @@ class RowTasks:
         prompt_key: str,
         label_key: str,
         metadata_key: str,
-        defaults: Mapping[str, str],
+        row_defaults: Mapping[str, str],
         on_bad_row: OnBadRow,
         shuffle: bool,
         scripts: str | None,
@@ -46,7 +46,7 @@ class RowTasks:
         self.path = Path(path)
         self._format = format
         self._keys = (prompt_key, label_key, metadata_key)
-        self._defaults = dict(defaults)
+        self._defaults = dict(row_defaults)
         self._on_bad_row = on_bad_row
         self._shuffle = shuffle
         self._scripts = None if scripts is None else Path(scripts)
@@ -119,7 +119,7 @@ class RowTasks:
         if len(bad) > len(shown):
             shown.append(f"... and {len(bad) - len(shown)} more bad rows")
         if self._on_bad_row is OnBadRow.error:
-            raise ConfigError("\n".join(shown) + "\nRemedy: correct them, set data.defaults, or data.on_bad_row=skip")
+            raise ConfigError("\n".join(shown) + "\nRemedy: correct them, set data.row_defaults, or data.on_bad_row=skip")
         log.warning("%d of %d rows are left out:\n%s", len(bad), count, "\n".join(shown))
 
     def _quarantined(self) -> frozenset[str]:
@@ -148,7 +148,7 @@ class RowTasks:
             raise ConfigError(f"{store.place(number)}: {error}") from error
 
     def _read(self, store: RowStore, number: int) -> dict[str, Any]:
-        """The row, with `data.defaults` where a published one has nothing."""
+        """The row, with `data.row_defaults` where a published one has nothing."""
         row = store.read(number)
         if not isinstance(row, dict):
             raise RowError(f"not a JSON object but {type(row).__name__}")

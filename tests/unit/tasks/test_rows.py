@@ -61,7 +61,7 @@ def test_a_scaleswe_row_takes_from_remote_env_info_what_the_metadata_lacks(tmp_p
         "FAIL_TO_PASS": "['test_fail_to_pass.py::test_a']",
     }
     path = write(tmp_path / "r.jsonl", {"prompt": "p", "metadata": {"remote_env_info": remote, "workdir": "/mine"}})
-    task = next(source(path, defaults={"image": "default", "workdir": "/default"}).tasks(0))
+    task = next(source(path, row_defaults={"image": "default", "workdir": "/default"}).tasks(0))
     assert (task.image, task.workdir, task.task_id, task.pre_commands) == ("img", "/mine", "remote-1", ("one\ntwo",))
     assert isinstance(task.grader, F2pSpec)
     assert task.grader.fail_to_pass == ("test_fail_to_pass.py::test_a",)
@@ -182,7 +182,7 @@ PUBLISHED = {
 
 
 def read(folder: Path, format_: str, row: dict[str, Any], **defaults: str) -> Any:
-    return next(source(write(folder / "r.jsonl", {**PUBLISHED, **row}), format=format_, defaults=defaults).tasks(0))
+    return next(source(write(folder / "r.jsonl", {**PUBLISHED, **row}), format=format_, row_defaults=defaults).tasks(0))
 
 
 def test_published_rows_become_tasks(tmp_path: Path) -> None:
