@@ -16,6 +16,7 @@ from rl_agent.adapters.body import (
     list_of,
     object_of,
     optional_text,
+    plain_object_of,
     refuse,
     text_of,
     without_dropped,
@@ -41,8 +42,10 @@ _STATUS: Final = {
     Fault.NOT_FOUND: (404, "not_found_error"),
     Fault.TOO_LARGE: (413, "request_too_large"),
     Fault.CONTEXT_FULL: (400, "invalid_request_error"),
+    Fault.OVERLOADED: (529, "overloaded_error"),
     Fault.SESSION_OVER: (400, "invalid_request_error"),
 }
+_MAY_RETRY: Final = frozenset({Fault.CONTEXT_FULL, Fault.OVERLOADED})
 
 
 class AnthropicMessages:
@@ -92,7 +95,10 @@ class AnthropicMessages:
             blocks.append({"type": "thinking", "thinking": reply.reasoning, "signature": _SIGNATURE + reply.turn_id})
         if reply.text:
             blocks.append({"type": "text", "text": reply.text})
-        blocks += [{"type": "tool_use", "id": c.id, "name": c.name, "input": c.arguments or {}} for c in reply.calls]
+        blocks += [
+            {"type": "tool_use", "id": c.id, "name": c.name, "input": orjson.Fragment(c.raw or "{}")}
+            for c in reply.calls
+        ]
         usage = {"input_tokens": reply.input_tokens, "output_tokens": reply.output_tokens}
         message = _message(request, reply) | {"content": blocks, "stop_reason": _stop_reason(reply), "usage": usage}
         return orjson.dumps(message)
@@ -132,7 +138,7 @@ class AnthropicMessages:
             message = f"prompt is too long: {refusal.prompt_tokens} tokens > {refusal.max_tokens} maximum"
         body = orjson.dumps({"type": "error", "error": {"type": kind, "message": message}})
         # without the header the client would send a refused request again, up to ten times; a full context it may answer
-        headers = {} if refusal.fault is Fault.CONTEXT_FULL else {"x-should-retry": "false"}
+        headers = {} if refusal.fault in _MAY_RETRY else {"x-should-retry": "false"}
         return HttpReply(status=status, body=body, headers=headers)
 
     def error_event(self, refusal: Refusal, *, sent: int) -> bytes:
@@ -255,7 +261,7 @@ def _assistant(content: Any, place: str) -> Message:
 
 
 def _call(block: Mapping[str, Any], place: str) -> ToolCall:
-    arguments = object_of(block.get("input", {}), f"{place}.input")
+    arguments = plain_object_of(block.get("input", {}), f"{place}.input")
     return ToolCall(
         id=text_of(block.get("id"), f"{place}.id"),
         name=text_of(block.get("name"), f"{place}.name"),
@@ -269,7 +275,7 @@ def _tool(value: Any, place: str) -> ToolSpec:
     return ToolSpec(
         name=text_of(tool.get("name"), f"{place}.name"),
         description=optional_text(tool.get("description"), f"{place}.description"),
-        parameters=object_of(tool.get("input_schema", {}), f"{place}.input_schema"),
+        parameters=plain_object_of(tool.get("input_schema", {}), f"{place}.input_schema"),
     )
 
 

@@ -32,6 +32,8 @@ class Fault(StrEnum):
     """The body is over the limit."""
     CONTEXT_FULL = "context_full"
     """The prompt leaves no room for a reply."""
+    OVERLOADED = "overloaded"
+    """Too many requests of the session at once; the client tries again later."""
     SESSION_OVER = "session_over"
     """The run must end: the engine failed, or the session is being closed. Never retried."""
 

@@ -3,14 +3,36 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
 
 from rl_agent.adapters.base import Fault, RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+_MAX_DEPTH: Final = 64
+"""Deepest nesting of arguments and schemas; what writes and hashes them must not run out of stack."""
+_MAX_BRACKETS: Final = 200_000
+_MAX_COMMAS: Final = 1_000_000
+"""Bounds on what a body may be made of: reading JSON holds the interpreter. Text in it counts too; a request's has far less."""
 _TEXT_TYPES = frozenset({"text", "input_text", "output_text", "reasoning_text", "summary_text"})
+
+
+def read_body(raw: bytes) -> dict[str, Any]:
+    """A request's body."""
+    if raw.count(b"[") + raw.count(b"{") > _MAX_BRACKETS or raw.count(b",") > _MAX_COMMAS:
+        raise RefusedError(
+            Fault.TOO_LARGE, f"the body holds more than {_MAX_BRACKETS} brackets or {_MAX_COMMAS} commas"
+        )
+    try:
+        body = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise RefusedError(Fault.MALFORMED, f"the body is not JSON: {error}") from error
+    if not isinstance(body, dict):
+        raise RefusedError(Fault.MALFORMED, "the body is not a JSON object")
+    return body
 
 
 def refuse(place: str, wanted: str) -> RefusedError:
@@ -38,6 +60,28 @@ def object_of(value: Any, place: str) -> dict[str, Any]:
     """An object."""
     if not isinstance(value, dict):
         raise refuse(place, "Input should be a valid object")
+    return value
+
+
+def plain_object_of(value: Any, place: str) -> dict[str, Any]:
+    """An object of which every part can be written, hashed and shown: not nested without end."""
+    found = object_of(value, place)
+    level: list[Any] = [found]
+    for _ in range(_MAX_DEPTH):
+        level = [
+            inner for v in level for inner in (v.values() if isinstance(v, dict) else v if isinstance(v, list) else ())
+        ]
+        if not level:
+            return found
+    raise refuse(place, f"Input should be nested at most {_MAX_DEPTH} levels deep")
+
+
+def json_object(text: str) -> dict[str, Any] | None:
+    """The object that a JSON text is; None if it is none."""
+    try:
+        value = plain_object_of(orjson.loads(text), "")
+    except (orjson.JSONDecodeError, RefusedError):
+        return None
     return value
 
 

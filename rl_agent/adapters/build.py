@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+from rl_agent.adapters.record import AdapterLimits
 from rl_agent.adapters.server import AdapterServer
-from rl_agent.adapters.session import AdapterLimits
 from rl_agent.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -44,7 +44,10 @@ def build_adapter(
         limits=AdapterLimits(
             max_turns=max_turns,
             max_context_tokens=max_context_tokens,
+            max_segment_tokens=config.max_segment_tokens,
             max_body_bytes=config.max_body_mb * 1024 * 1024,
+            max_concurrent=config.max_concurrent,
+            linger_s=config.linger_s,
             drain_s=config.drain_s,
         ),
         bind_host=config.bind_host,

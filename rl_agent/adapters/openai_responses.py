@@ -28,6 +28,7 @@ _STATUS: Final = {
     Fault.NOT_FOUND: (404, "invalid_request_error", "not_found"),
     Fault.TOO_LARGE: (413, "invalid_request_error", "request_too_large"),
     Fault.CONTEXT_FULL: (400, "invalid_request_error", "context_length_exceeded"),
+    Fault.OVERLOADED: (503, "server_error", "server_error"),
     Fault.SESSION_OVER: (400, "invalid_request_error", "invalid_prompt"),
 }
 """SESSION_OVER must be 400: it fails the client's turn at once, while 429 and 5xx are told apart or retried."""
@@ -53,6 +54,8 @@ class OpenAIResponses:
         """Read a request."""
         if body.get("previous_response_id") is not None:
             raise refuse("previous_response_id", "not supported: nothing is stored, send the whole history as `input`")
+        if body.get("store") is True:
+            raise refuse("store", "not supported: nothing is stored, send `store: false`")
         instructions = optional_text(body.get("instructions"), "instructions")
         messages = read_input(body.get("input"), instructions, self._drops)
         if not messages:

@@ -9,9 +9,17 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-import orjson
-
-from rl_agent.adapters.body import blocks_text, list_of, object_of, optional_text, refuse, text_of, without_dropped
+from rl_agent.adapters.body import (
+    blocks_text,
+    json_object,
+    list_of,
+    object_of,
+    optional_text,
+    plain_object_of,
+    refuse,
+    text_of,
+    without_dropped,
+)
 from rl_agent.tokens.messages import Message, Role, ToolCall, ToolKind, ToolSpec
 from rl_agent.tokens.tool_text import CUSTOM_INPUT
 
@@ -122,15 +130,7 @@ def _call(item: Mapping[str, Any], kind: str, place: str) -> ToolCall:
         text = text_of(item.get("input"), f"{place}.input")
         return ToolCall(id=call_id, name=shown, arguments={CUSTOM_INPUT: text}, raw=text)
     raw = text_of(item.get("arguments"), f"{place}.arguments")
-    return ToolCall(id=call_id, name=shown, arguments=_json_object(raw), raw=raw)
-
-
-def _json_object(text: str) -> dict[str, Any] | None:
-    try:
-        value = orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return None
-    return value if isinstance(value, dict) else None
+    return ToolCall(id=call_id, name=shown, arguments=json_object(raw), raw=raw)
 
 
 def _other(item: Mapping[str, Any], kind: str, place: str, drops: Sequence[re.Pattern[str]]) -> Message | None:
@@ -166,7 +166,7 @@ def _tools(values: Sequence[Any], place: str, namespace: str | None) -> Iterator
             yield ToolSpec(
                 name=text_of(tool.get("name"), f"{at}.name"),
                 description=optional_text(tool.get("description"), f"{at}.description"),
-                parameters=object_of(tool.get("parameters") or {}, f"{at}.parameters"),
+                parameters=plain_object_of(tool.get("parameters") or {}, f"{at}.parameters"),
                 kind=ToolKind.CUSTOM if kind == "custom" else ToolKind.FUNCTION,
                 namespace=namespace,
             )

@@ -20,14 +20,16 @@ from aiohttp import web
 
 from rl_agent.adapters import sse
 from rl_agent.adapters.base import Action, Fault, Refusal, RefusedError
-from rl_agent.adapters.session import AdapterLimits, Session
+from rl_agent.adapters.body import read_body
+from rl_agent.adapters.record import AdapterLimits
+from rl_agent.adapters.session import Session
 from rl_agent.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from rl_agent.adapters.base import Dialect, HttpReply, ParsedRequest, Reply
-    from rl_agent.adapters.session import SessionRecord
+    from rl_agent.adapters.record import SessionRecord
     from rl_agent.engine.base import Engine
     from rl_agent.tokens.renderer import Renderer
     from rl_agent.tokens.turn import Sampling
@@ -36,6 +38,8 @@ _LOG = logging.getLogger(__name__)
 _IDLE_S = 3600.0
 """How long an idle connection stays open: closing it earlier races with the client's next request."""
 _BACKLOG = 1024
+_THREAD_BYTES = 2_000_000
+"""Bodies of this size are read in a thread. No conversation is as long; a hostile one would hold up the other sessions."""
 
 
 class AdapterServer:
@@ -161,20 +165,22 @@ class AdapterServer:
             _LOG.warning("session of %s: refused a request: %s", session.rollout_id, error)
             return _http(dialect.error(error.refusal))
         if action is Action.COUNT_TOKENS:
-            return _json(dialect.token_count(await session.count_tokens(parsed)))
+            try:
+                return _json(dialect.token_count(await session.count_tokens(parsed)))
+            except RefusedError as error:
+                return _http(dialect.error(error.refusal))
         return await self._generate(request, session, dialect, parsed)
 
     async def _read(self, request: web.Request, dialect: Dialect) -> ParsedRequest:
         try:
-            body = orjson.loads(await request.read())
+            raw = await request.read()
         except web.HTTPRequestEntityTooLarge as error:
             limit = self._limits.max_body_bytes
             raise RefusedError(Fault.TOO_LARGE, f"the body is over the limit of {limit} bytes") from error
-        except orjson.JSONDecodeError as error:
-            raise RefusedError(Fault.MALFORMED, f"the body is not JSON: {error}") from error
-        if not isinstance(body, dict):
-            raise RefusedError(Fault.MALFORMED, "the body is not a JSON object")
-        return dialect.parse(body, {name.lower(): value for name, value in request.headers.items()})
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        if len(raw) < _THREAD_BYTES:
+            return _parse(dialect, raw, headers)
+        return await asyncio.to_thread(_parse, dialect, raw, headers)
 
     async def _generate(
         self, request: web.Request, session: Session, dialect: Dialect, parsed: ParsedRequest
@@ -244,6 +250,16 @@ _MODELS = orjson.dumps(
         "has_more": False,
     }
 )
+
+
+def _parse(dialect: Dialect, raw: bytes, headers: Mapping[str, str]) -> ParsedRequest:
+    try:
+        return dialect.parse(read_body(raw), headers)
+    except RefusedError:
+        raise
+    except Exception as error:
+        _LOG.exception("%s stumbled over a request", dialect.name)
+        raise RefusedError(Fault.MALFORMED, f"the request cannot be read: {type(error).__name__}") from error
 
 
 def _split(path: str) -> tuple[str, str]:

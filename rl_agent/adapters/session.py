@@ -2,7 +2,8 @@
 
 - Prompts are built one at a time, in the order of arrival; generations of different requests run side by side (sub-agents).
 - A request that was answered before, or is being answered, is not sampled again (law 7): `fingerprint` of its conversation.
-- A generation ends with its last waiting client; what it sampled is accounted for.
+- A generation ends a moment after its last waiting client went away, unless the client comes back for it; what was sampled is
+  accounted for.
 - Whatever the policy says, the client gets something it can go on with or end on: see `_visible`.
 """
 
@@ -10,99 +11,35 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from rl_agent.adapters.base import Fault, Refusal, Reply
+from rl_agent.adapters.base import Fault, Refusal, RefusedError, Reply
 from rl_agent.adapters.generate import Parts, generate_whole
+from rl_agent.adapters.record import AdapterLimits, SessionRecord, SessionStats
 from rl_agent.errors import LawError
 from rl_agent.tokens.graph import SessionGraph
 from rl_agent.tokens.ledger import ExclusionReason
 from rl_agent.tokens.messages import ParsedReply
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Iterator
 
     from rl_agent.adapters.base import Dialect, ParsedRequest
     from rl_agent.engine.base import Engine
     from rl_agent.tokens.graph import Located, Prompt
     from rl_agent.tokens.renderer import Renderer
-    from rl_agent.tokens.segment import Segment
     from rl_agent.tokens.turn import Generation, Sampling
 
 _THREAD_CHARACTERS: Final = 32_768
 """From this much new text on, rendering moves to a thread: it would hold up other sessions for more than some 5 ms."""
+_THREAD_HASHED: Final = 4_000_000
+_THREAD_MESSAGES: Final = 2_000
+"""From this many characters or messages on, so does the hashing of a whole conversation."""
 _TURN_LIMIT_TEXT: Final = "(turn limit reached)"
 _NO_REPLY_TEXT: Final = "(no reply)"
 """Stands for an empty reply, which clients would ask for again."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdapterLimits:
-    """Bounds on a session and on one request."""
-
-    max_turns: int | None = None
-    """Generations of one session; the next request ends the run cleanly. None: no bound."""
-    max_context_tokens: int = 96_000
-    """Prompt and reply together."""
-    max_body_bytes: int = 64 * 1024 * 1024
-    drain_s: float = 5.0
-    """How long closing a session waits for requests in flight before it cancels them."""
-
-
-@dataclass(slots=True, kw_only=True)
-class SessionStats:
-    """What happened in a session, counted."""
-
-    requests: int = 0
-    """Generations asked for, retries included."""
-    replayed: int = 0
-    """Answered with a stored reply."""
-    joined: int = 0
-    """Joined a generation in flight."""
-    cancelled: int = 0
-    """Generations that ended because their clients went away or the session was closed."""
-    ill_formed: int = 0
-    """Replies with a tool call that could not be read."""
-    empty: int = 0
-    truncated: int = 0
-    """Replies cut by the token limit."""
-    tool_calls: int = 0
-    malformed_requests: int = 0
-    context_full: int = 0
-    turn_limit: int = 0
-    """Requests after the last allowed turn."""
-    generation_seconds: float = 0.0
-    prompt_tokens: int = 0
-    """Sum over turns, as the engine sees them."""
-    cached_tokens: int = 0
-    """Of these, not computed again, as far as the engine says."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionRecord:
-    """What a closed session leaves."""
-
-    session_id: str
-    rollout_id: str
-    segments: tuple[Segment, ...]
-    turns: tuple[str, ...]
-    """The text of each turn as sampled, special tokens included."""
-    sampled_tokens: int
-    trained_tokens: int
-    excluded: Mapping[str, int]
-    """ExclusionReason -> sampled tokens that do not train."""
-    forks: Mapping[str, int]
-    """ForkReason -> count."""
-    stats: SessionStats
-    failure: Exception | None
-    """What broke the session (EngineError, LawError, ConfigError, or a bug); the rollout must not be graded as if all was well."""
-
-    @property
-    def trainable_share(self) -> float:
-        """Trained over sampled; 1 when nothing was sampled."""
-        return self.trained_tokens / self.sampled_tokens if self.sampled_tokens else 1.0
 
 
 @dataclass(slots=True, eq=False)
@@ -112,6 +49,8 @@ class _Flight:
     outcome: asyncio.Future[Reply | Refusal]
     task: asyncio.Task[None] | None = None
     waiters: int = 0
+    farewell: asyncio.TimerHandle | None = None
+    """Ends the generation if nobody comes back for it."""
     parts: Parts = field(default_factory=Parts)
 
 
@@ -143,7 +82,7 @@ class Session:
         )
         self._limits = limits
         self._tasks = tasks
-        self._graph = SessionGraph(renderer)
+        self._graph = SessionGraph(renderer, max_segment_tokens=limits.max_segment_tokens)
         self._building = asyncio.Lock()
         self._replies: dict[bytes, Reply] = {}
         self._flights: dict[bytes, _Flight] = {}
@@ -163,27 +102,49 @@ class Session:
     async def ask(self, request: ParsedRequest, dialect: Dialect) -> AsyncIterator[asyncio.Future[Reply | Refusal]]:
         """The outcome of a request, as a future. Leaving the context before it is there gives the request up."""
         self.stats.requests += 1
-        self._requests += 1
-        self._idle.clear()
-        try:
+        with self._counted():
+            if self._requests > self._limits.max_concurrent:
+                self.stats.overloaded += 1
+                yield _settled(Refusal(fault=Fault.OVERLOADED, message="too many requests at once")).outcome
+                return
             async with self._building:
                 flight, fingerprint = await self._flight(request, dialect)
             flight.waiters += 1
+            if flight.farewell is not None:
+                flight.farewell.cancel()
+                flight.farewell = None
             try:
                 yield flight.outcome
             finally:
                 flight.waiters -= 1
                 if not flight.waiters and not flight.outcome.done():
-                    self._abandon(flight, fingerprint)
+                    self._wait_for_return(flight, fingerprint)
+
+    async def count_tokens(self, request: ParsedRequest) -> int:
+        """The length of the prompt that the request would get. Raises RefusedError."""
+        with self._counted():
+            if self._requests > self._limits.max_concurrent:
+                raise RefusedError(Fault.OVERLOADED, "too many requests at once")
+            async with self._building:
+                try:
+                    located = await self._locate(request)
+                    return len((await self._prompt(located)).tokens)
+                except Exception as error:  # whatever it is: nothing was changed, and the request is refused
+                    raise RefusedError(
+                        Fault.MALFORMED, f"the conversation cannot be shown to the model: {error}"
+                    ) from error
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        """A request that the end of the session waits for."""
+        self._requests += 1
+        self._idle.clear()
+        try:
+            yield
         finally:
             self._requests -= 1
             if not self._requests:
                 self._idle.set()
-
-    async def count_tokens(self, request: ParsedRequest) -> int:
-        """The length of the prompt that the request would get."""
-        async with self._building:
-            return len((await self._prompt(self._graph.locate(request.key, request.conversation))).tokens)
 
     def delivered(self, reply: Reply) -> None:
         """The client has the whole reply."""
@@ -197,8 +158,9 @@ class Session:
             async with asyncio.timeout(self._limits.drain_s):
                 await self._idle.wait()
         except TimeoutError:
-            for fingerprint, flight in list(self._flights.items()):
-                self._abandon(flight, fingerprint)
+            pass
+        for fingerprint, flight in list(self._flights.items()):
+            self._abandon(flight, fingerprint)
         if self._running:  # cancelled ones still have to account for what they sampled
             await asyncio.wait(self._running, timeout=self._limits.drain_s)
         return self._record()
@@ -220,7 +182,7 @@ class Session:
 
     async def _flight(self, request: ParsedRequest, dialect: Dialect) -> tuple[_Flight, bytes]:
         """The generation that answers the request: a stored one, one in flight, or a new one."""
-        located = self._graph.locate(request.key, request.conversation)
+        located = await self._locate(request)
         fingerprint = located.fingerprint
         if (stored := self._replies.get(fingerprint)) is not None:
             self.stats.replayed += 1
@@ -236,6 +198,9 @@ class Session:
         try:
             prompt = await self._prompt(located)
         except Exception as error:  # noqa: BLE001 (a conversation that cannot be rendered ends this run, not the others)
+            if self._graph.turns:  # the model's template works; what comes later may be anybody's who read the token
+                self.stats.malformed_requests += 1
+                return _settled(_unshowable(error)), fingerprint
             self.failure = error
             return _settled(self._over()), fingerprint
         room = self._limits.max_context_tokens - len(prompt.tokens)
@@ -286,7 +251,12 @@ class Session:
     def _commit(self, prompt: Prompt, generation: Generation, dialect: Dialect, started: float) -> Reply:
         if not len(generation.tokens):
             raise LawError(f"turn {prompt.turn_id}: the engine sampled no token")
-        parsed = self._renderer.parse(generation.tokens, generation.finish_reason, prompt_tokens=prompt.new_tokens)
+        parsed = self._renderer.parse(
+            generation.tokens,
+            generation.finish_reason,
+            prompt_tokens=prompt.new_tokens,
+            tools=prompt.located.conversation.tools,
+        )
         self._count(parsed, prompt, generation)
         shown = self._visible(parsed, generation)
         calls = tuple(replace(c, id=dialect.call_id(prompt.turn_id, i)) for i, c in enumerate(shown.tool_calls))
@@ -322,6 +292,12 @@ class Session:
         stats.prompt_tokens += len(prompt.tokens)
         stats.cached_tokens += generation.cached_tokens or 0
 
+    async def _locate(self, request: ParsedRequest) -> Located:
+        messages = request.conversation.messages
+        if len(messages) < _THREAD_MESSAGES and sum(len(m.content) for m in messages) < _THREAD_HASHED:
+            return self._graph.locate(request.key, request.conversation)
+        return await asyncio.to_thread(self._graph.locate, request.key, request.conversation)
+
     async def _prompt(self, located: Located) -> Prompt:
         text = (
             sum(len(m.content) for m in located.conversation.messages)
@@ -332,8 +308,19 @@ class Session:
             return self._graph.continue_or_fork(located.key, located.conversation, located)
         return await asyncio.to_thread(self._graph.continue_or_fork, located.key, located.conversation, located)
 
+    def _wait_for_return(self, flight: _Flight, fingerprint: bytes) -> None:
+        """Nobody waits any more: a client whose connection broke sends the same request again, and joins."""
+        if self.closing:
+            self._abandon(flight, fingerprint)
+            return
+        loop = asyncio.get_running_loop()
+        flight.farewell = loop.call_later(self._limits.linger_s, self._abandon, flight, fingerprint)
+
     def _abandon(self, flight: _Flight, fingerprint: bytes) -> None:
-        """Nobody waits any more, or nobody may: a later equal request starts anew."""
+        """Nobody comes back, or nobody may: a later equal request starts anew."""
+        if flight.farewell is not None:
+            flight.farewell.cancel()
+            flight.farewell = None
         if self._flights.get(fingerprint) is flight:
             del self._flights[fingerprint]
         if flight.task is not None:
@@ -352,6 +339,10 @@ class Session:
             prompt_tokens=tokens,
             max_tokens=self._limits.max_context_tokens - 1,
         )
+
+
+def _unshowable(error: Exception) -> Refusal:
+    return Refusal(fault=Fault.MALFORMED, message=f"the conversation cannot be shown to the model: {error}")
 
 
 def _settled(outcome: Reply | Refusal) -> _Flight:

@@ -10,6 +10,7 @@ from rl_agent.cluster.process import set_up
 from rl_agent.config.adapter import HistoryReasoning
 from rl_agent.config.load import build
 from rl_agent.engine.base import EngineServer
+from rl_agent.engine.parsers import named_parser
 from rl_agent.graders.base import Grader
 from rl_agent.harnesses.base import Harness
 from rl_agent.rollout.episode import EpisodeLimits, EpisodeRunner
@@ -52,7 +53,12 @@ class RolloutWorker:
                 config.adapter,
                 harness_dialect=harness.dialect,
                 engine=engine,
-                renderer=build_renderer(model_folder, config.model.renderer, keep_reasoning=keep),
+                renderer=build_renderer(
+                    model_folder,
+                    config.model.renderer,
+                    keep_reasoning=keep,
+                    reply_parser=named_parser(model_folder, config.model.tool_parser, config.model.reasoning_parser),
+                ),
                 sampling=_sampling(config),
                 max_context_tokens=rollout.max_context_tokens,
                 max_turns=rollout.max_turns,

@@ -32,7 +32,13 @@ class AdapterConfig:
     """Time between the events that keep a waiting client from giving up."""
     drain_s: float = 5.0
     """How long the end of a session waits for requests in flight."""
-    max_body_mb: int = 64
+    linger_s: float = 1.0
+    """How long a generation goes on for a client that went away: it joins if it sends its request again in this time."""
+    max_body_mb: int = 32
+    max_concurrent: int = 64
+    """Most requests of one session at a time; more are told to come back later."""
+    max_segment_tokens: int | None = None
+    """Longest training sample; what lies beyond is excluded as `segment_full`. Null: no bound."""
     drop_system: list[str] = field(default_factory=list)
     """Regular expressions; a block or a line of a system message that one matches in full is not shown to the policy."""
     history_reasoning: HistoryReasoning = HistoryReasoning.keep

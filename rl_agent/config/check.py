@@ -58,11 +58,14 @@ def _model(config: Config) -> Iterator[Problem]:
             "experiment=cpu_smollm for SmolLM2, or experiment=none for values of your own",
         )
 
-    for key in ("tool_parser", "reasoning_parser"):
-        if _get(config.model, key) is not None:
-            yield Problem(
-                f"model.{key}", "parsers by name are not supported yet.", "leave it null: the renderer parses"
-            )
+    named = [key for key in ("tool_parser", "reasoning_parser") if _get(config.model, key) is not None]
+    renderer = _get(config.model, "renderer")
+    if named and renderer not in {"auto", "template"}:
+        yield Problem(
+            f"model.{named[0]}",
+            f"model.renderer={renderer} reads replies itself.",
+            "model.renderer=template, or leave the parsers null",
+        )
 
 
 def _harness(config: Config) -> Iterator[Problem]:

@@ -40,7 +40,7 @@ class VllmEngine:
         self._http = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=600),
             timeout=aiohttp.ClientTimeout(total=self.request_timeout_s),
-            json_serialize=lambda value: orjson.dumps(value).decode(),
+            json_serialize=lambda value: orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY).decode(),
         )
         return self
 
@@ -68,7 +68,7 @@ class VllmEngine:
             parameters["seed"] = sampling.seed
         body = {
             "request_id": request_id,
-            "token_ids": tokens.tolist(),
+            "token_ids": np.ascontiguousarray(tokens),
             "sampling_params": parameters,
             "priority": priority,
         }

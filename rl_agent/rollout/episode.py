@@ -17,8 +17,8 @@ from rl_agent.rollout.group import AbortReason, Rollout
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from rl_agent.adapters.record import SessionRecord
     from rl_agent.adapters.server import AdapterServer
-    from rl_agent.adapters.session import SessionRecord
     from rl_agent.graders.base import Grader, Verdict
     from rl_agent.harnesses.base import Harness, HarnessResult
     from rl_agent.rollout.group import EpisodeRequest

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rl_agent.errors import ConfigError
 from rl_agent.tokens.family_renderer import FamilyRenderer
 from rl_agent.tokens.template_renderer import TemplateRenderer
 
@@ -11,17 +12,27 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rl_agent.tokens.renderer import Renderer
+    from rl_agent.tokens.reply_parser import ReplyParser
 
 
-def build_renderer(model_folder: Path, renderer: str = "auto", *, keep_reasoning: bool = True) -> Renderer:
+def build_renderer(
+    model_folder: Path, renderer: str = "auto", *, keep_reasoning: bool = True, reply_parser: ReplyParser | None = None
+) -> Renderer:
     """The renderer called `renderer`: `auto`, `template`, or a family's name as the `renderers` library has it.
 
-    `auto` takes the family whose list of models has one named like the folder (`Qwen3-4B`), and the chat template otherwise.
+    `auto` takes the family whose list of models has one named like the folder (`Qwen3-4B`), and the chat template otherwise, or if a
+    `reply_parser` is given. Raises ConfigError, also if the template's tool calls cannot be read back.
     """
-    family = _family_of(model_folder.name) if renderer == "auto" else renderer
-    if family is None or family == "template":
-        return TemplateRenderer(model_folder, keep_reasoning=keep_reasoning)
-    return FamilyRenderer(model_folder, family, keep_reasoning=keep_reasoning)
+    family = _family_of(model_folder.name) if renderer == "auto" and reply_parser is None else renderer
+    if family in {None, "auto", "template"}:
+        template = TemplateRenderer(model_folder, keep_reasoning=keep_reasoning, reply_parser=reply_parser)
+        template.require_readable_calls()
+        return template
+    if reply_parser is not None:
+        raise ConfigError(
+            f"model.renderer={family} reads replies itself. Remedy: leave model.tool_parser and model.reasoning_parser null."
+        )
+    return FamilyRenderer(model_folder, str(family), keep_reasoning=keep_reasoning)
 
 
 def _family_of(model_name: str) -> str | None:

@@ -87,10 +87,16 @@ class FamilyRenderer:
             return None  # it would rewrite recorded tokens
         return np.array(ids[recorded:], dtype=np.int32)
 
-    def parse(self, tokens: Int32, finish_reason: FinishReason, *, prompt_tokens: Int32) -> ParsedReply:
+    def parse(
+        self, tokens: Int32, finish_reason: FinishReason, *, prompt_tokens: Int32, tools: Sequence[ToolSpec] = ()
+    ) -> ParsedReply:
         """Read a reply."""
         truncated = finish_reason is not FinishReason.STOP
-        parsed = self._inner.parse_response(tokens.tolist(), prompt_ids=prompt_tokens.tolist())
+        shown = [shown_function(t) for t in tools] or None
+        try:
+            parsed = self._inner.parse_response(tokens.tolist(), tools=shown, prompt_ids=prompt_tokens.tolist())
+        except Exception:  # noqa: BLE001 (parsers of many families; whatever they stumble over is an unreadable reply)
+            return ParsedReply(content=self.text(tokens).strip(), ill_formed=True, truncated=truncated)
         calls: list[ToolCall] = []
         broken: list[str] = []
         for attempt in parsed.tool_calls:
@@ -149,6 +155,8 @@ def _as_call(attempt: Any) -> ToolCall | None:
     if not isinstance(arguments, dict):
         return None
     raw = raw_arguments(attempt.raw)
+    if raw is not None and raw.startswith('"'):  # the arguments as a JSON text
+        raw = orjson.loads(raw)
     return ToolCall(
         id="", name=attempt.name, arguments=arguments, raw=raw if raw is not None else orjson.dumps(arguments).decode()
     )

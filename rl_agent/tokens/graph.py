@@ -85,6 +85,8 @@ class SessionGraph:
     """Running hash after a turn's reply -> turn."""
     _by_text: dict[bytes, str] = field(default_factory=dict)
     """`text_key` of a turn's reply -> turn."""
+    _by_words: dict[bytes, str] = field(default_factory=dict)
+    """What a turn's reply says, wherever -> turn; enough to know that the client kept it."""
     _by_call: dict[str, str] = field(default_factory=dict)
     """Tool-call id -> turn."""
     _roots: dict[str, list[RootForm]] = field(default_factory=dict)
@@ -106,6 +108,8 @@ class SessionGraph:
             turn_id = self._recognise(running, message) if message.role is Role.ASSISTANT else None
             if turn_id is None:
                 running = message_digest(running, message)
+                if message.role is Role.ASSISTANT and (said := self._by_words.get(text_key(b"", message))) is not None:
+                    self._nodes[said].acknowledged = True
                 continue
             running = turn_digest(running, turn_id)
             self._nodes[turn_id].acknowledged = True
@@ -268,6 +272,7 @@ class SessionGraph:
     def _index(self, turn_id: str, prompt_hash: bytes, reply: Message) -> None:
         self._by_hash[turn_digest(prompt_hash, turn_id)] = turn_id
         self._by_text[text_key(prompt_hash, reply)] = turn_id
+        self._by_words[text_key(b"", reply)] = turn_id
         for call in reply.tool_calls:
             self._by_call[call.id] = turn_id
 

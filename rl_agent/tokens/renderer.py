@@ -35,10 +35,13 @@ class Renderer(Protocol):
         write earlier turns differently): the caller forks. `has_reasoning`: some turn of the chain has reasoning.
         """
 
-    def parse(self, tokens: Int32, finish_reason: FinishReason, *, prompt_tokens: Int32) -> ParsedReply:
+    def parse(
+        self, tokens: Int32, finish_reason: FinishReason, *, prompt_tokens: Int32, tools: Sequence[ToolSpec] = ()
+    ) -> ParsedReply:
         """Read a reply in sampled tokens. Never raises on what the policy says: a broken call is reported as `ill_formed`.
 
-        `prompt_tokens` are the last tokens before the sampled ones; a generation prompt may have opened the reasoning.
+        `prompt_tokens` are the last tokens before the sampled ones; a generation prompt may have opened the reasoning. `tools`
+        tell formats without types (XML) whether `5` is a number.
         """
 
     def text(self, tokens: Int32) -> str:

@@ -10,6 +10,8 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import orjson
+
 from rl_agent.tokens.messages import ParsedReply, ToolCall
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ class _Value:
 
 def parse_tagged(text: str, *, truncated: bool, in_reasoning: bool = False) -> ParsedReply:
     """Read `text`, a reply without its stop token. `in_reasoning`: the prompt had already opened the reasoning."""
-    reasoning, rest, closed = _split_reasoning(text, in_reasoning)
+    reasoning, rest, closed = split_reasoning(text, in_reasoning)
     content: list[str] = []
     calls: list[ToolCall] = []
     ill_formed = not closed and not truncated
@@ -68,8 +70,8 @@ def reasoning_is_open(text: str) -> bool:
     return text.rfind(THINK_OPEN) > text.rfind(THINK_CLOSE)
 
 
-def _split_reasoning(text: str, in_reasoning: bool) -> tuple[str | None, str, bool]:
-    """(reasoning, rest, whether the reasoning is closed)."""
+def split_reasoning(text: str, in_reasoning: bool) -> tuple[str | None, str, bool]:
+    """(reasoning, rest, whether the reasoning is closed). `in_reasoning`: the prompt had already opened it."""
     if not in_reasoning:
         stripped = text.lstrip(_WHITE)
         if not stripped.startswith(THINK_OPEN):
@@ -99,6 +101,8 @@ def _as_call(fields: Mapping[str, _Value]) -> ToolCall | None:
     arguments = fields.get("arguments")
     if name is None or not isinstance(name.value, str) or not name.value or arguments is None:
         return None
+    if not (_is_portable(name.raw) and _is_portable(arguments.raw)):
+        return None
     if isinstance(arguments.value, dict):
         return ToolCall(id="", name=name.value, arguments=arguments.value, raw=arguments.raw)
     if isinstance(arguments.value, str):  # the arguments as a JSON text, as some models write them
@@ -106,9 +110,18 @@ def _as_call(fields: Mapping[str, _Value]) -> ToolCall | None:
             inner = json.loads(arguments.value)
         except (ValueError, RecursionError):
             return None
-        if isinstance(inner, dict):
+        if isinstance(inner, dict) and _is_portable(arguments.value):
             return ToolCall(id="", name=name.value, arguments=inner, raw=arguments.value)
     return None
+
+
+def _is_portable(raw: str) -> bool:
+    """Whether a client can read the JSON and send it back: no half of a surrogate pair, no thousandfold nesting."""
+    try:
+        orjson.loads(raw)
+    except (ValueError, UnicodeEncodeError):
+        return False
+    return True
 
 
 def _read_object(text: str, start: int) -> tuple[dict[str, _Value], int]:

@@ -7,14 +7,17 @@ with a full render; templates for which it does not hold get None, and the calle
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from jinja2 import TemplateError
 
 from rl_agent.errors import ConfigError
-from rl_agent.tokens.messages import Message, Role, ToolCall
-from rl_agent.tokens.tagged_reply import THINK_CLOSE, parse_tagged, reasoning_is_open
+from rl_agent.tokens.messages import Message, ParsedReply, Role, ToolCall, ToolSpec
+from rl_agent.tokens.reply_parser import TaggedParser
+from rl_agent.tokens.tagged_reply import THINK_CLOSE, reasoning_is_open
 from rl_agent.tokens.tool_text import shown_function
 from rl_agent.tokens.turn import FinishReason
 from rl_agent.tokens.untrusted import Guard
@@ -23,12 +26,15 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from rl_agent.tokens.messages import Conversation, ParsedReply, ToolSpec
+    from rl_agent.tokens.messages import Conversation
+    from rl_agent.tokens.reply_parser import ReplyParser
     from rl_agent.tokens.turn import Int32, Turn
 
 _MARK: Final = "anchor-6f1c9b"
 """Stands for what the policy said in the anchor; its first place in a render is found by this text."""
 _THOUGHT: Final = "thought-2e85d0"
+_LONG: Final = 32_768
+_TAG: Final = r"<[^\s<>]+>"
 _TAIL: Final = 64
 """Prompt tokens read to see whether the generation prompt opens the reasoning; such openings are a few tokens long."""
 
@@ -36,8 +42,13 @@ _TAIL: Final = 64
 class TemplateRenderer:
     """Renders with the chat template of `model_folder`; reads `<think>` and `<tool_call>` replies."""
 
-    def __init__(self, model_folder: Path, *, keep_reasoning: bool = True) -> None:
-        """`keep_reasoning`: earlier reasoning stays in the prompt even where the template would drop it at a new user message."""
+    def __init__(
+        self, model_folder: Path, *, keep_reasoning: bool = True, reply_parser: ReplyParser | None = None
+    ) -> None:
+        """`keep_reasoning`: earlier reasoning stays in the prompt even where the template would drop it at a new user message.
+
+        `reply_parser`: reads replies that are not in our tagged form.
+        """
         from transformers import AutoTokenizer  # noqa: PLC0415 (slow to import, and the config never needs it)
 
         try:
@@ -51,6 +62,8 @@ class TemplateRenderer:
                 f"the tokenizer in {model_folder} has no chat template. Remedy: add chat_template.jinja to it."
             )
         self._keep_reasoning = keep_reasoning
+        self._given_parser = reply_parser
+        self._parser = reply_parser or TaggedParser()
         self._encoder: Any = self._hf.backend_tokenizer
         self._guard = Guard.of(self._hf)
         self._stop_ids = self._find_stop_ids()
@@ -84,21 +97,68 @@ class TemplateRenderer:
         suffix = self._suffix(new_messages)
         return None if suffix is None else self._encode(self._close(last) + suffix)
 
-    def parse(self, tokens: Int32, finish_reason: FinishReason, *, prompt_tokens: Int32) -> ParsedReply:
+    def parse(
+        self, tokens: Int32, finish_reason: FinishReason, *, prompt_tokens: Int32, tools: Sequence[ToolSpec] = ()
+    ) -> ParsedReply:
         """Read a reply."""
         ids = tokens[:-1] if len(tokens) and int(tokens[-1]) in self._stop_ids else tokens
         opened = reasoning_is_open(self._after_last_stop(self.text(prompt_tokens[-_TAIL:])))
-        return parse_tagged(self.text(ids), truncated=finish_reason is not FinishReason.STOP, in_reasoning=opened)
+        text, cut = self.text(ids), finish_reason is not FinishReason.STOP
+        parsed = self._parser.parse(text, truncated=cut, in_reasoning=opened, tools=tools)
+        if self._given_parser is None or not parsed.tool_calls or self._is_whole(text, parsed, tools):
+            return parsed
+        return ParsedReply(content=text.strip(), ill_formed=True, truncated=cut)
+
+    def require_readable_calls(self) -> None:
+        """Raise ConfigError unless calls that the template writes are read back as they are."""
+        call = ToolCall(id="call0", name="look", arguments={"path": "a b.py"}, raw='{"path": "a b.py"}')
+        schema = {"type": "object", "properties": {"path": {"type": "string"}}}
+        tools = (ToolSpec(name="look", description="Shows a file.", parameters=schema),)
+        text = self._reply_text(ParsedReply(content=_MARK, tool_calls=(call,)), tools)
+        read = self._parser.parse(text, truncated=False, in_reasoning=False, tools=tools).tool_calls
+        if [(c.name, c.arguments) for c in read] != [(call.name, call.arguments)]:
+            raise ConfigError(
+                f"the chat template of {self._hf.name_or_path} writes a tool call as {text!r}, in which the parser reads "
+                f"{[(c.name, c.raw) for c in read]}. Remedy: model.tool_parser (a parser of vLLM) or model.renderer (a family)."
+            )
+
+    def _reply_text(self, reply: ParsedReply, tools: Sequence[ToolSpec]) -> str:
+        """How the template writes a reply, from its content to its end of turn."""
+        text = self._template((_anchor(())[0], reply.as_message()), tools, prompt=False)
+        start = max(text.find(reply.content) if reply.content else text.rfind(_anchor(())[0].content), 0)
+        return text[start:].partition(self._end_of_turn)[0]
+
+    def _is_whole(self, text: str, parsed: ParsedReply, tools: Sequence[ToolSpec]) -> bool:
+        """Whether the calls, written again, hold every letter of the calls as sampled: a parser may cut a value short, or close a call."""
+        try:
+            again = self._reply_text(ParsedReply(content=_MARK, tool_calls=parsed.tool_calls), tools)
+        except ConfigError:
+            return False
+        sampled = _units(text) - _units(parsed.content) - _units(parsed.reasoning or "")
+        written = _units(again.replace(_MARK, ""))
+        unclosed = [unit for unit in written - sampled if unit.startswith("<")]
+        return not unclosed and not sampled - written
 
     def text(self, tokens: Int32) -> str:
         """The text of tokens, special tokens included."""
         text: str = self._encoder.decode(tokens.tolist(), skip_special_tokens=False)
         return text
 
+    def tokens(self, text: str) -> Int32:
+        """[T] int32: the tokens of a text, in which special tokens are special."""
+        return self._encode(text)
+
     def _encode(self, text: str) -> Int32:
         pieces = self._guard.pieces(text)
-        ids = [self._encoder.encode(piece, add_special_tokens=False).ids for piece in pieces]
+        ids = [self._ids(piece) for piece in pieces]
         return np.array(ids[0] if len(ids) == 1 else [i for piece in ids for i in piece], dtype=np.int32)
+
+    def _ids(self, piece: str) -> list[int]:
+        if len(piece) < _LONG:
+            ids: list[int] = self._encoder.encode(piece, add_special_tokens=False).ids
+        else:  # the same tokens, made without holding the interpreter: other sessions go on
+            ids = self._encoder.encode_batch_fast([piece], add_special_tokens=False)[0].ids
+        return ids
 
     def _template(self, messages: Sequence[Message], tools: Sequence[ToolSpec], *, prompt: bool) -> str:
         shown = [{"type": "function", "function": self._guard.value(shown_function(t))} for t in tools]
@@ -197,6 +257,15 @@ class TemplateRenderer:
             return _THOUGHT in self._template(probe, (), prompt=True)
         except ConfigError:
             return False
+
+
+def _units(text: str) -> Counter[str]:
+    """How often each tag, letter and digit occurs, escapes resolved; formats differ in the rest, and so do marks of reasoning."""
+    plain = re.sub(r"\\u([0-9a-fA-F]{4})", lambda found: chr(int(found[1], 16)), text)
+    plain = re.sub(r"\\[nrtbf]", " ", plain)
+    tags = re.findall(_TAG, plain)
+    rest = re.sub(_TAG, "", plain)
+    return Counter([t for t in tags if "think" not in t and "|" not in t] + [c for c in rest if c.isalnum()])
 
 
 def _anchor(new_messages: Sequence[Message]) -> tuple[Message, Message]:

@@ -18,8 +18,8 @@ import pytest
 
 from rl_agent.adapters import server as server_module
 from rl_agent.adapters.anthropic_messages import AnthropicMessages
+from rl_agent.adapters.record import AdapterLimits
 from rl_agent.adapters.server import AdapterServer
-from rl_agent.adapters.session import AdapterLimits, Session
 from rl_agent.errors import LawError
 from rl_agent.tokens import graph as graph_module
 from rl_agent.tokens.segment import NOT_SAMPLED
@@ -32,6 +32,8 @@ from tests.scripted import ScriptedEngine, encode, save_tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    from rl_agent.adapters.session import Session
 
 BODY = {"model": "m", "max_tokens": 10, "temperature": 0.0, "messages": [{"role": "user", "content": "hi"}]}
 

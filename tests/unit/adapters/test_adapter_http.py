@@ -14,14 +14,15 @@ import pytest
 
 from rl_agent.adapters.anthropic_messages import AnthropicMessages
 from rl_agent.adapters.openai_responses import OpenAIResponses
+from rl_agent.adapters.record import AdapterLimits
 from rl_agent.adapters.server import AdapterServer
-from rl_agent.adapters.session import AdapterLimits, Session
 from rl_agent.errors import ConfigError, EngineError, LawError
 from rl_agent.tokens.segment import SegmentKind
 from rl_agent.tokens.turn import FinishReason, Sampling
 from tests.scripted import ScriptedEngine, call
 
 if TYPE_CHECKING:
+    from rl_agent.adapters.session import Session
     from rl_agent.tokens.template_renderer import TemplateRenderer
 
 CLAUDE, CODEX = "anthropic_messages", "openai_responses"
@@ -420,6 +421,41 @@ async def test_a_client_that_goes_away_cancels_the_generation_and_may_ask_again(
         record = await agent.server.close_session(agent.session.id)
     assert record.stats.cancelled == 1
     assert record.trainable_share == 1.0
+
+
+@BOTH
+@STREAMS
+async def test_a_client_whose_connection_broke_joins_its_generation_when_it_asks_again(
+    start: Start, name: str, stream: bool
+) -> None:
+    async with start(name, stream=stream, limits=AdapterLimits(linger_s=30.0)) as (agent, engine):
+        engine.gate = asyncio.Event()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.3):
+                await agent.post()
+        async with asyncio.TaskGroup() as group:
+            again = group.create_task(agent.post())
+            for _ in range(1000):
+                if agent.session.stats.joined:
+                    break
+                await asyncio.sleep(0.01)
+            engine.gate.set()
+        assert again.result()[0] == 200
+        record = await agent.server.close_session(agent.session.id)
+    assert (len(engine.calls), engine.cancelled, record.stats.cancelled) == (1, 0, 0)
+    assert record.trainable_share == 1.0
+
+
+@BOTH
+async def test_closing_does_not_wait_for_a_client_that_went_away(start: Start, name: str) -> None:
+    async with start(name, limits=AdapterLimits(linger_s=60.0, drain_s=30.0)) as (agent, engine):
+        engine.gate = asyncio.Event()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.3):
+                await agent.post()
+        async with asyncio.timeout(10):
+            record = await agent.server.close_session(agent.session.id)
+    assert (engine.cancelled, record.stats.cancelled) == (1, 1)
 
 
 @BOTH

@@ -1,0 +1,86 @@
+"""What bounds a session, and what it leaves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rl_agent.tokens.segment import Segment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterLimits:
+    """Bounds on a session and on one request."""
+
+    max_turns: int | None = None
+    """Generations of one session; the next request ends the run cleanly. None: no bound."""
+    max_context_tokens: int = 96_000
+    """Prompt and reply together."""
+    max_segment_tokens: int | None = None
+    """What lies beyond in a segment does not train; None: no bound."""
+    max_body_bytes: int = 32 * 1024 * 1024
+    max_concurrent: int = 64
+    """Requests of one session at a time; more are told to come back."""
+    linger_s: float = 1.0
+    """How long a generation goes on for a client that went away: clients send a broken request again after half a second."""
+    drain_s: float = 5.0
+    """How long closing a session waits for requests in flight before it cancels them."""
+
+
+@dataclass(slots=True, kw_only=True)
+class SessionStats:
+    """What happened in a session, counted."""
+
+    requests: int = 0
+    """Generations asked for, retries included."""
+    replayed: int = 0
+    """Answered with a stored reply."""
+    joined: int = 0
+    """Joined a generation in flight."""
+    cancelled: int = 0
+    """Generations that ended because their clients went away or the session was closed."""
+    ill_formed: int = 0
+    """Replies with a tool call that could not be read."""
+    empty: int = 0
+    truncated: int = 0
+    """Replies cut by the token limit."""
+    tool_calls: int = 0
+    malformed_requests: int = 0
+    context_full: int = 0
+    turn_limit: int = 0
+    """Requests after the last allowed turn."""
+    overloaded: int = 0
+    """Requests beyond the allowed number at a time."""
+    generation_seconds: float = 0.0
+    prompt_tokens: int = 0
+    """Sum over turns, as the engine sees them."""
+    cached_tokens: int = 0
+    """Of these, not computed again, as far as the engine says."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRecord:
+    """What a closed session leaves."""
+
+    session_id: str
+    rollout_id: str
+    segments: tuple[Segment, ...]
+    turns: tuple[str, ...]
+    """The text of each turn as sampled, special tokens included."""
+    sampled_tokens: int
+    trained_tokens: int
+    excluded: Mapping[str, int]
+    """ExclusionReason -> sampled tokens that do not train."""
+    forks: Mapping[str, int]
+    """ForkReason -> count."""
+    stats: SessionStats
+    failure: Exception | None
+    """What broke the session (EngineError, LawError, ConfigError, or a bug); the rollout must not be graded as if all was well."""
+
+    @property
+    def trainable_share(self) -> float:
+        """Trained over sampled; 1 when nothing was sampled."""
+        return self.trained_tokens / self.sampled_tokens if self.sampled_tokens else 1.0
