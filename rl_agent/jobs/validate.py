@@ -71,7 +71,9 @@ async def _run(config: Config, folder: RunFolder) -> None:
     with Progress(
         TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn(), console=console
     ) as progress:
-        bar = progress.add_task("validating", total=config.job.tasks)
+        bar = progress.add_task(
+            "validating", total=config.job.tasks or (None if hasattr(source, "once") else ENDLESS_TASKS)
+        )
 
         def found(finding: Finding) -> None:
             counts[finding.reason] += 1

@@ -242,7 +242,7 @@ async def test_what_an_exit_code_cannot_tell_leaves_a_signal(provider: LocalProv
     ("kind", "name", "after"),
     [
         ("script", "os._exit at import", NAMED["os._exit at import"]),
-        ("script", "own pytest module", FOR_ALL["own pytest module"]),
+        ("script", "exit by atexit", NAMED["exit by atexit"]),
         ("swepro", "hook of conftest", FOR_ALL["hook of conftest"]),
         ("swepro", "edited test", NAMED["edited test"]),
     ],
