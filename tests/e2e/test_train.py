@@ -29,7 +29,9 @@ def command(output: Path, *overrides: str) -> Command:
 @pytest.mark.parametrize("harness", ["claude_code", "codex"])
 def test_a_real_agent_is_trained_on_exactly_the_tokens_that_it_sampled(harness: str, tmp_path: Path) -> None:
     # 24 rollouts in groups of 4: that no group is mixed, and so nothing to learn, has a chance of one in some thousands
-    run = command(tmp_path / "run", f"harness={harness}", "job.steps=1", "rollout.tasks_per_step=6")
+    run = command(
+        tmp_path / "run", f"harness={harness}", "job.steps=1", "rollout.tasks_per_step=6", "algo.group_size=4"
+    )
     done = run.run(timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
     (metrics,) = run.metrics()
