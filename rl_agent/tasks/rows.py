@@ -119,7 +119,9 @@ class RowTasks:
         if len(bad) > len(shown):
             shown.append(f"... and {len(bad) - len(shown)} more bad rows")
         if self._on_bad_row is OnBadRow.error:
-            raise ConfigError("\n".join(shown) + "\nRemedy: correct them, set data.row_defaults, or data.on_bad_row=skip")
+            raise ConfigError(
+                "\n".join(shown) + "\nRemedy: correct them, set data.row_defaults, or data.on_bad_row=skip"
+            )
         log.warning("%d of %d rows are left out:\n%s", len(bad), count, "\n".join(shown))
 
     def _quarantined(self) -> frozenset[str]:
