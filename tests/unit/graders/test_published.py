@@ -112,7 +112,7 @@ def test_the_validation_logs_of_swesmith_fail_with_the_bug_and_pass_before_it() 
 
 
 def rows(path: Path, format_: str, **defaults: str) -> RowTasks:
-    source: RowTasks = build(RowsDataConfig(path=str(path), format=format_, row_row_defaults=defaults))
+    source: RowTasks = build(RowsDataConfig(path=str(path), format=format_, row_defaults=defaults))
     return source
 
 
