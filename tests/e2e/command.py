@@ -27,9 +27,11 @@ class Command:
     process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
-        """Start it."""
+        """Start it. Options go before overrides: Hydra's parser wants it so."""
+        options = [word for word in self.overrides if word.startswith("-")]
+        values = [word for word in self.overrides if not word.startswith("-")]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "rl_agent", f"hydra.run.dir={self.output}", *self.overrides],
+            [sys.executable, "-m", "rl_agent", *options, f"hydra.run.dir={self.output}", *values],
             cwd=ROOT,
             env={**os.environ, "RL_AGENT_TEST_MARK": self.mark},
             stdin=subprocess.DEVNULL,
