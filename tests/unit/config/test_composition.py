@@ -155,6 +155,15 @@ def test_configs_that_set_several_groups_are_global(group: str) -> None:
         assert path.read_text().startswith("# @package _global_"), path
 
 
+def test_the_help_page_names_every_option() -> None:
+    page = (CONF / "hydra" / "help" / "rl_agent.yaml").read_text()
+    whole = [
+        option for option in options() if "/" not in option
+    ]  # parts of an algorithm are named with their group only
+    missing = [option for option in whole if option.partition("=")[2] not in page]
+    assert not missing
+
+
 def test_config_code_imports_nothing_heavy() -> None:
     code = (
         "import sys, rl_agent.config.schema, rl_agent.config.check, rl_agent.config.hints, rl_agent.config.load;"
