@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -13,9 +14,8 @@ from rl_agent.errors import ConfigError
 from rl_agent.tasks.toy import ToyTask, ToyTasks, held_out_tasks, toy_tasks
 from rl_agent.tasks.toy_kinds import KINDS
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
+HELD_OUT = Path(__file__).parent.parent.parent / "golden" / "held_out.jsonl"
+"""The set that `eval/p_right` is measured on: changing it makes figures incomparable."""
 DEFAULT = ["sub", "add", "max", "ge", "lt", "even", "last", "up"]
 
 
@@ -75,6 +75,22 @@ def test_held_out_surfaces_are_never_trained_on() -> None:
     assert {task.kind.name for task in held_out} == set(DEFAULT)
     trained = {surface(task) for task in itertools.islice(toy_tasks(0, "train", DEFAULT), 5000)}
     assert not trained & {surface(task) for task in held_out}
+
+
+def test_the_held_out_set_is_the_committed_one() -> None:
+    committed = [json.loads(line) for line in HELD_OUT.read_text().splitlines()]
+    made = [
+        {
+            "task_id": task.task_id,
+            "kind": task.kind.name,
+            "problem_statement": task.problem_statement,
+            "source": task.source,
+            "right": task.right,
+            "wrong": list(task.wrong),
+        }
+        for task in held_out_tasks(DEFAULT)
+    ]
+    assert made == committed
 
 
 def test_an_unknown_kind_is_named_with_the_known_ones() -> None:
