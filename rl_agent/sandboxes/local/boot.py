@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rl_agent.errors import SandboxError
-from rl_agent.sandboxes.local import bubblewrap
+from rl_agent.sandboxes.local import bubblewrap, first
 from rl_agent.sandboxes.local.helper import Call, Helper, kill, memory_file, readable
 
 if TYPE_CHECKING:
@@ -49,7 +49,8 @@ class BootRequest:
             "overlay_options": f"lowerdir={lower},upperdir={base}/upper,workdir={base}/work,redirect_dir=on",
             "bwrap": self.bwrap,
             "arguments": bubblewrap.arguments(merged, network=self.network, binds=self.layout.binds),
-            "payload": list(bubblewrap.PAYLOAD),
+            "program": (first.program() or b"").hex(),
+            "payload": list(first.SHELL),
         }
 
 
@@ -99,7 +100,7 @@ class Boot:
         pid = int((await self._call.answer()).message["pid"])
         outer = self._pidfd(pid)
         await readable(self._payload.fileno())
-        if self._payload.recv(len(bubblewrap.READY)) != bubblewrap.READY:
+        if self._payload.recv(len(first.READY)) != first.READY:
             await self._call.answer()  # raises what the helper has to say
             raise SandboxError("its first process did not start")
         return Processes(outer=outer, init=self._pidfd(_only_child(pid)))

@@ -12,9 +12,6 @@ from rl_agent.sandboxes.base import Network
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-READY: Final = b"ready\n"
-# The first process says that everything is mounted, then waits for its stdin to end: for its owner to be gone.
-PAYLOAD: Final = ("/bin/sh", "-c", "trap '' TERM INT HUP; echo ready; exec >/dev/null 2>&1; while read _; do :; done")
 SHM_BYTES: Final = 512 << 20
 
 

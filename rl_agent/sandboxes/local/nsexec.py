@@ -42,8 +42,8 @@ CLONE_NEWNET: Final = 0x40000000
 CLONE_ALL: Final = CLONE_NEWNS | CLONE_NEWNET | 0x2000000 | 0x4000000 | 0x8000000 | 0x20000000  # + cgroup uts ipc pid
 MS_REC_PRIVATE: Final = 0x4000 | 0x40000
 CLONE_NEWPID: Final = 0x20000000
-PR_SET_PDEATHSIG, PR_CAPBSET_DROP, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 24, 36, 38
-PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 22, 2
+PR_SET_PDEATHSIG, PR_CAPBSET_DROP, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP = 1, 24, 36, 38, 22
+SECCOMP_MODE_FILTER: Final = 2
 CAPABILITY_VERSION_3: Final = 0x20080522
 # What Docker grants, less MKNOD and NET_RAW: CHOWN DAC_OVERRIDE FOWNER FSETID KILL SETGID SETUID SETPCAP NET_BIND_SERVICE
 # SYS_CHROOT AUDIT_WRITE SETFCAP.
@@ -85,9 +85,6 @@ def _default_signals() -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
-# --- boot ---
-
-
 def _make_entry(upper: str, entry: dict[str, Any]) -> None:
     """One item of the upper layer, see `images.Entry`."""
     path, kind = upper + entry["path"], entry["kind"]
@@ -110,6 +107,12 @@ def _make_entry(upper: str, entry: dict[str, Any]) -> None:
     os.chmod(path, entry["mode"])
 
 
+def _memory_file(content: bytes) -> int:
+    fd = os.memfd_create("sandbox", 0)
+    os.pwrite(fd, content, 0)
+    return fd
+
+
 def boot(ctl: int, request: dict[str, Any], fds: list[int]) -> NoReturn:
     """Mount the overlay in a private mount namespace and become bubblewrap."""
     base = request["base"]
@@ -130,13 +133,11 @@ def boot(ctl: int, request: dict[str, Any], fds: list[int]) -> NoReturn:
     for target, fd in ((0, fds[0]), (1, fds[0]), (2, fds[1])):
         os.dup2(fd, target)
     _default_signals()
-    arguments = os.memfd_create("arguments", 0)
-    os.write(arguments, b"".join(word.encode() + b"\0" for word in request["arguments"]))
-    os.lseek(arguments, 0, os.SEEK_SET)
-    os.execve(request["bwrap"], ["bwrap", "--args", str(arguments), "--", *request["payload"]], {})  # noqa: S606 (no shell is the point)
-
-
-# --- inside a sandbox ---
+    arguments = _memory_file(b"".join(word.encode() + b"\0" for word in request["arguments"]))
+    payload = request["payload"]
+    if request["program"]:
+        payload = [f"/proc/self/fd/{_memory_file(bytes.fromhex(request['program']))}"]
+    os.execve(request["bwrap"], ["bwrap", "--args", str(arguments), "--", *payload], {})  # noqa: S606 (no shell is the point)
 
 
 class _User:
@@ -370,14 +371,9 @@ def serve(sock: socket.socket) -> None:
     _hide_arguments()
     helper, own_namespace = os.getpid(), os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
     while True:
-        data, ancillary, _, _ = sock.recvmsg(16, socket.CMSG_SPACE(8 * 4), socket.MSG_CMSG_CLOEXEC)
+        data, fds, _, _ = socket.recv_fds(sock, 16, 8, socket.MSG_CMSG_CLOEXEC)
         if not data:
             os._exit(0)
-        fds = [
-            int.from_bytes(block[i : i + 4], sys.byteorder)
-            for _, _, block in ancillary
-            for i in range(0, len(block) - len(block) % 4, 4)
-        ]
         booting = data == NEW_NAMESPACE
         try:
             if booting:

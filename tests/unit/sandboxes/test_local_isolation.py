@@ -5,10 +5,12 @@ from __future__ import annotations
 # A test may block its own loop for the moment that a look at the machine takes.
 # ruff: noqa: ASYNC110, ASYNC220, ASYNC221, ASYNC240
 import asyncio
+import contextlib
 import os
 import platform
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -22,7 +24,7 @@ import rl_agent
 from rl_agent.config.sandbox import Storage
 from rl_agent.errors import ConfigError, SandboxError
 from rl_agent.sandboxes.base import Asset, Limits
-from rl_agent.sandboxes.local import images
+from rl_agent.sandboxes.local import first, images
 from tests.local import local_provider, needs_root
 
 if TYPE_CHECKING:
@@ -179,6 +181,76 @@ async def test_what_may_be_written_is_bounded(tmp_path: Path) -> None:
         assert result.exit_code != 0
 
 
+async def test_a_full_disk_of_one_sandbox_leaves_room_to_the_host_and_to_others(tmp_path: Path) -> None:
+    provider = local_provider(tmp_path / "state", disk_mb=16)
+    async with provider.boot("host", lifetime_s=60) as greedy, provider.boot("host", lifetime_s=60) as other:
+        fill = "for d in /tmp /var/tmp /home/agent /dev/shm /run; do head -c 600000000 /dev/zero >$d/big; done; df -k --output=avail /tmp | tail -1"
+        left = await greedy.exec(fill, user="root", timeout=60)
+        assert int(left.stdout) < 1000
+        assert b"No space left" in left.stderr
+        assert (await greedy.exec("echo still serves", timeout=20)).stdout == b"still serves\n"
+        await other.write_file("/tmp/x", b"x" * 1_000_000)
+
+
+async def test_a_fork_bomb_is_bounded_and_ends_with_its_command(provider: LocalProvider) -> None:
+    before = len(psutil.pids())
+    async with (
+        provider.boot("host", lifetime_s=60, limits=Limits(processes=64)) as sandbox,
+        provider.boot("host", lifetime_s=60) as other,
+    ):
+        bomb = asyncio.ensure_future(sandbox.exec("bomb() { bomb | bomb & }; bomb; sleep 60", timeout=3))
+        await asyncio.sleep(1.5)
+        assert len(psutil.pids()) - before < 120
+        assert (await other.exec("echo unharmed", timeout=20)).stdout == b"unharmed\n"
+        assert (await bomb).timed_out
+        assert (await sandbox.exec("echo still serves", timeout=20)).stdout == b"still serves\n"
+
+
+PTRACE = """
+import ctypes, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+libc.ptrace.restype = ctypes.c_long
+seen = 0
+for pid in map(int, sys.argv[1:]):
+    seen += os.path.exists(f"/proc/{pid}")
+    for request in (16, 0x4206):  # PTRACE_ATTACH, PTRACE_SEIZE
+        if libc.ptrace(request, pid, None, None) == 0:
+            seen += 1
+    here, there = ctypes.create_string_buffer(8), (ctypes.c_uint64 * 2)(0x400000, 8)
+    mine = (ctypes.c_uint64 * 2)(ctypes.addressof(here), 8)
+    if libc.process_vm_readv(pid, mine, 1, there, 1, 0) > 0:
+        seen += 1
+print(seen)
+"""
+
+
+async def test_another_sandboxs_processes_and_the_hosts_cannot_be_traced(provider: LocalProvider) -> None:
+    async with provider.boot("host", lifetime_s=60) as one, provider.boot("host", lifetime_s=60) as two:
+        mark = f"2{os.getpid()}"
+        await two.exec(f"setsid -f sleep {mark}", timeout=20)
+        deadline = time.monotonic() + 20
+        while not (victims := _running(f"sleep {mark}")) and time.monotonic() < deadline:
+            await asyncio.sleep(0.05)
+        numbers = " ".join(str(pid) for pid in [*victims, os.getpid(), os.getppid()] if pid > 1000)
+        for user in ("root", "agent"):
+            shown = await one.exec(f"python3 - {numbers}", stdin=PTRACE.encode(), user=user, timeout=30, check=True)
+            assert shown.stdout == b"0\n"
+
+
+async def test_no_address_of_the_machine_or_beyond_is_reachable(provider: LocalProvider) -> None:
+    addresses = {a.address for found in psutil.net_if_addrs().values() for a in found if a.family == socket.AF_INET}
+    async with (
+        await asyncio.start_server(lambda _, writer: writer.close(), "0.0.0.0", 0) as server,
+        provider.boot("host", lifetime_s=60) as sandbox,
+    ):
+        port = server.sockets[0].getsockname()[1]
+        for address in [*addresses, "192.0.2.1", "169.254.169.254"]:
+            tried = await sandbox.exec(f"exec 3<>/dev/tcp/{address}/{port}", user="root", timeout=10)
+            assert tried.exit_code not in (0, -1), address
+        devices = await sandbox.exec("tail -n +3 /proc/net/dev | cut -d: -f1", timeout=10)
+        assert devices.stdout.split() == [b"lo"]
+
+
 async def test_memory_is_bounded(provider: LocalProvider) -> None:
     async with provider.boot("host", lifetime_s=60, limits=Limits(memory_mb=64)) as sandbox:
         result = await sandbox.exec("python3 -c 'x = bytearray(300 << 20); print(len(x))'", timeout=30)
@@ -212,15 +284,19 @@ async def test_a_dir_image_boots_and_a_wrong_one_is_named(provider: LocalProvide
 
 
 OWNER = """
-import asyncio, sys
+import asyncio, contextlib, sys
 from pathlib import Path
 from tests.local import local_provider
+async def one(provider, stack, number):
+    sandbox = await stack.enter_async_context(provider.boot("host", lifetime_s=600))
+    await sandbox.exec(f"setsid -f sleep {sys.argv[3]}", timeout=60)
+    return sandbox
 async def main():
     provider = local_provider(Path(sys.argv[1]), nice=5)
-    async with provider.boot("host", lifetime_s=600) as a, provider.boot("host", lifetime_s=600) as b:
-        await b.exec("setsid -f sleep 12321", timeout=20)
+    async with contextlib.AsyncExitStack() as stack:
+        boxes = await asyncio.gather(*[one(provider, stack, n) for n in range(int(sys.argv[2]))])
         print("up", flush=True)
-        await a.exec("sleep 12321", timeout=600)
+        await asyncio.gather(*[box.exec(f"sleep {sys.argv[3]}", timeout=600) for box in boxes])
 asyncio.run(main())
 """
 
@@ -229,32 +305,48 @@ def _running(mark: str) -> list[int]:
     return [p.pid for p in psutil.process_iter(["cmdline"]) if mark in " ".join(p.info["cmdline"] or [])]
 
 
-async def test_killing_the_owner_leaves_no_process_and_sweep_removes_the_rest(tmp_path: Path) -> None:
-    state = tmp_path / "state"
+async def test_killing_the_owner_of_32_sandboxes_leaves_no_process_and_no_mount_and_the_next_start_no_folder(
+    tmp_path: Path,
+) -> None:
+    state, count, mark = tmp_path / "state", 32, f"1{os.getpid()}"
     owner = subprocess.Popen(
-        [sys.executable, "-c", OWNER, str(state)], stdout=subprocess.PIPE, cwd=Path(__file__).parents[3]
+        [sys.executable, "-c", OWNER, str(state), str(count), mark],
+        stdout=subprocess.PIPE,
+        cwd=Path(__file__).parents[3],
     )
     assert owner.stdout is not None
     assert owner.stdout.readline() == b"up\n"
-    await asyncio.sleep(0.3)
-    assert len(_running("sleep 12321")) >= 2
+    deadline = time.monotonic() + 60
+    while len(_running(f"sleep {mark}")) < 2 * count and time.monotonic() < deadline:
+        await asyncio.sleep(0.05)
+    below = [child.pid for child in psutil.Process(owner.pid).children(recursive=True)]
+    assert len(below) > 3 * count
     owner.send_signal(signal.SIGKILL)
     owner.wait()
     owner.stdout.close()
-    deadline = time.monotonic() + 10
-    while _running("sleep 12321") and time.monotonic() < deadline:
+    deadline = time.monotonic() + 20
+    while (_running(f"sleep {mark}") or any(psutil.pid_exists(pid) for pid in below)) and time.monotonic() < deadline:
         await asyncio.sleep(0.05)
-    assert _running("sleep 12321") == []
-    assert not any(str(state) in line for line in Path("/proc/self/mountinfo").read_text().splitlines())
+    assert _running(f"sleep {mark}") == []
+    assert [pid for pid in below if psutil.pid_exists(pid)] == []
+    for table in Path("/proc").glob("[0-9]*/mountinfo"):
+        with contextlib.suppress(OSError):  # it has just ended
+            assert str(state) not in table.read_text(), "a mount, in whichever namespace"
     provider = local_provider(state)
     async with provider.boot("host", lifetime_s=60):
-        assert await provider.sweep() == 2
+        assert await provider.sweep() == count
         assert len(list(state.iterdir())) == 1, "a living owner's folder stays"
     assert list(state.iterdir()) == []
     groups = [path for top in ("cpu", "memory", "pids") for path in Path("/sys/fs/cgroup", top).glob("**/rl_agent-*")]
-    assert not [
-        path for path in groups if f"-{owner.pid}-" in path.name or path.name.startswith(f"rl_agent-{owner.pid}-")
-    ]
+    assert not [path for path in groups if path.name.startswith(f"rl_agent-{owner.pid}-")]
+
+
+async def test_where_our_own_first_program_does_not_run_the_shell_keeps_the_sandbox(
+    provider: LocalProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(first, "program", lambda: None)
+    async with provider.boot("host", lifetime_s=60) as sandbox:
+        assert (await sandbox.exec("echo here", timeout=20)).stdout == b"here\n"
 
 
 async def test_a_lost_helper_is_a_sandbox_error_at_once(provider: LocalProvider) -> None:
