@@ -14,7 +14,7 @@ import pytest
 
 from rl_agent.config.data import RowsDataConfig
 from rl_agent.config.load import build
-from rl_agent.sandboxes.local.state import state_folder
+from rl_agent.sandboxes.state import state_folder
 from tests.e2e.command import Command
 from tests.local import needs_root
 

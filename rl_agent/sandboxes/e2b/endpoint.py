@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import tarfile
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 import aiohttp
 
 from rl_agent.errors import SandboxError
-from rl_agent.sandboxes.e2b.failures import again
+from rl_agent.sandboxes.scripted.failures import again
+from rl_agent.sandboxes.scripted.pack import pack
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -127,21 +127,6 @@ class Endpoint:
         except ValueError:
             value = {}
         return answer.status, value if isinstance(value, dict) else {}
-
-
-def pack(folder: Path, target: Path) -> None:
-    """A tar of a folder's content that depends on nothing else."""
-    with tarfile.open(target, "w") as archive:
-        for path in sorted(folder.rglob("*")):
-            info = archive.gettarinfo(path, arcname=str(path.relative_to(folder)))
-            info.uid = info.gid = 0
-            info.uname = info.gname = ""
-            info.mtime = 0
-            if info.isreg():
-                with path.open("rb") as content:
-                    archive.addfile(info, content)
-            else:
-                archive.addfile(info)
 
 
 def _digest(path: Path) -> str:

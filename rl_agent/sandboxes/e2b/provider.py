@@ -18,11 +18,12 @@ from rl_agent import secrets
 from rl_agent.errors import ConfigError, SandboxError
 from rl_agent.sandboxes.base import Limits, Network, SandboxLostError
 from rl_agent.sandboxes.e2b.endpoint import Endpoint
-from rl_agent.sandboxes.e2b.failures import Failure, again, failure_of
-from rl_agent.sandboxes.e2b.live import LABEL, LiveRecords
-from rl_agent.sandboxes.e2b.sandbox import E2BSandbox
-from rl_agent.sandboxes.local.state import state_folder
+from rl_agent.sandboxes.e2b.remote import E2BRemote
+from rl_agent.sandboxes.live import LABEL, LiveRecords
 from rl_agent.sandboxes.pool import BootGate
+from rl_agent.sandboxes.scripted.failures import Failure, again, failure_of
+from rl_agent.sandboxes.scripted.sandbox import ScriptedSandbox
+from rl_agent.sandboxes.state import state_folder
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -109,12 +110,12 @@ class E2BProvider:
         self._boot_retries = boot_retries
         self._boot_timeout_s = boot_timeout_s
         self._max_lifetime_s = max_lifetime_s
-        self._sandbox_options: dict[str, Any] = {
+        self._remote_options: dict[str, Any] = {
+            "endpoint": self._endpoint,
             "advertise_host": advertise_host,
-            "max_output_bytes": max_output_bytes,
             "request_timeout_s": request_timeout_s,
-            "retries": request_retries,
         }
+        self._max_output_bytes = max_output_bytes
         self._retries = request_retries
 
     @asynccontextmanager
@@ -127,7 +128,7 @@ class E2BProvider:
         network: Network | None = None,
         limits: Limits | None = None,
         labels: Mapping[str, str] | None = None,
-    ) -> AsyncIterator[E2BSandbox]:
+    ) -> AsyncIterator[ScriptedSandbox]:
         """See `SandboxProvider.boot`."""
         if lifetime_s > self._max_lifetime_s:
             raise ConfigError(
@@ -165,7 +166,7 @@ class E2BProvider:
             request["network"] = {"allow_out": list(self._allow_out), "deny_out": [EVERYWHERE]}
         return request
 
-    async def _boot(self, order: _Order) -> E2BSandbox:
+    async def _boot(self, order: _Order) -> ScriptedSandbox:
         """Boot and make ready, in turn with others; a sandbox that fails on the way is removed and another one tried."""
         for number in range(self._boot_retries + 1):
             order.key = f"{order.label}-{number}"
@@ -183,14 +184,19 @@ class E2BProvider:
             log.info("boot %d of %d failed: %s", number + 1, self._boot_retries + 1, failed)
         raise AssertionError("unreachable")
 
-    async def _boot_once(self, order: _Order) -> E2BSandbox:
+    async def _boot_once(self, order: _Order) -> ScriptedSandbox:
         remote = await self._create(order)
         deadline = time.monotonic() + order.lifetime_s
-        sandbox = E2BSandbox(remote, endpoint=self._endpoint, deadline=deadline, **self._sandbox_options)
+        sandbox = ScriptedSandbox(
+            E2BRemote(remote, **self._remote_options),
+            deadline=deadline,
+            max_output_bytes=self._max_output_bytes,
+            retries=self._retries,
+        )
         await self._require_lifetime(remote, order.request["timeout"])
         await sandbox.set_up()
         for asset in order.uploads:
-            await _upload(sandbox, asset)
+            await sandbox.put_asset(asset)
         return sandbox
 
     async def _create(self, order: _Order) -> Any:
@@ -275,17 +281,6 @@ class E2BProvider:
                 count += 1
             self._records.forget(label)
         return count
-
-
-async def _upload(sandbox: E2BSandbox, asset: Asset) -> None:
-    """Put an asset where it belongs, as root and read-only."""
-    if not asset.source.exists():
-        raise SandboxError(f"the asset {asset.source} (for {asset.target} in the sandbox) does not exist")
-    if asset.source.is_file():
-        mode = 0o555 if asset.source.stat().st_mode & 0o100 else 0o444
-        await sandbox.write_file(asset.target, asset.source, user="root", mode=mode)
-        return
-    await sandbox.upload_folder(asset.source, asset.target)
 
 
 def _sdk() -> Any:

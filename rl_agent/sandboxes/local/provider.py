@@ -26,7 +26,7 @@ from rl_agent.sandboxes.local.boot import Boot, BootRequest
 from rl_agent.sandboxes.local.helper import Helper
 from rl_agent.sandboxes.local.limits import ControlGroups, Controllers, remove_group, weigh
 from rl_agent.sandboxes.local.sandbox import LocalSandbox
-from rl_agent.sandboxes.local.state import is_dead, owner_tag, remove_dead, state_folder
+from rl_agent.sandboxes.state import is_dead, owner_tag, remove_dead, state_folder
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rl_agent.errors import ConfigError
+from rl_agent.sandboxes import state
 from rl_agent.sandboxes.base import Limits
-from rl_agent.sandboxes.local import bubblewrap, images, state
+from rl_agent.sandboxes.local import bubblewrap, images
 from rl_agent.sandboxes.local.forward import Forward
 from rl_agent.sandboxes.local.limits import Controllers, weigh
 from rl_agent.sandboxes.local.output import Output

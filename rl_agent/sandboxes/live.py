@@ -11,7 +11,7 @@ import secrets
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from rl_agent.sandboxes.local.state import is_dead, owner_tag
+from rl_agent.sandboxes.state import is_dead, owner_tag
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A running sandbox behind E2B's SDK."""
+"""A running sandbox of which we can only ask that a script be run: every command is a script, run at most once."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ import shlex
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from rl_agent.errors import SandboxError
 from rl_agent.sandboxes.base import ExecResult, SandboxLostError
-from rl_agent.sandboxes.e2b import script
-from rl_agent.sandboxes.e2b.endpoint import pack
-from rl_agent.sandboxes.e2b.failures import Failure, again, failure_of, translated
+from rl_agent.sandboxes.scripted import script
+from rl_agent.sandboxes.scripted.failures import Failure, again, failure_of, translated
+from rl_agent.sandboxes.scripted.pack import pack
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rl_agent.sandboxes.e2b.endpoint import Endpoint
+    from rl_agent.sandboxes.base import Asset
+    from rl_agent.sandboxes.scripted.remote import Remote
 
 log = logging.getLogger(__name__)
 LINE_BYTES: Final = 64 << 10
@@ -35,27 +36,14 @@ CLOCKS_S: Final = 2.0
 STDERR_SHOWN: Final = 2000
 
 
-class E2BSandbox:
-    """See `Sandbox`. Made by `E2BProvider.boot`."""
+class ScriptedSandbox:
+    """See `Sandbox`. Made by providers, over what they can ask of their own service."""
 
-    def __init__(
-        self,
-        remote: Any,
-        *,
-        endpoint: Endpoint,
-        deadline: float,
-        advertise_host: str | None,
-        max_output_bytes: int,
-        request_timeout_s: float,
-        retries: int,
-    ) -> None:
-        """`remote` is the SDK's AsyncSandbox."""
+    def __init__(self, remote: Remote, *, deadline: float, max_output_bytes: int, retries: int) -> None:
+        """`deadline`: on the monotonic clock, when its lifetime is over."""
         self._remote = remote
-        self._endpoint = endpoint
         self._deadline = deadline
-        self._advertise_host = advertise_host
         self._max_output_bytes = max_output_bytes
-        self._request_timeout_s = request_timeout_s
         self._retries = retries
         self._urls: dict[int, str] = {}
         self._reported: dict[str, list[str]] = {}
@@ -63,7 +51,7 @@ class E2BSandbox:
     @property
     def id(self) -> str:
         """Unique name."""
-        return str(self._remote.sandbox_id)
+        return self._remote.id
 
     async def set_up(self) -> None:
         """Make what commands need; asked again when the first request is dropped, as happens under load."""
@@ -129,7 +117,7 @@ class E2BSandbox:
             await self._upload(path, text.encode(), user=user)
             text = f". {path}"
         try:
-            report = script.parse(await self._stream(text, user=user))
+            report = script.parse(await self._remote.run(text, user=user))
         except Exception as error:  # the SDK raises plain Exception too
             failure = failure_of(error)
             if failure not in (Failure.TRANSIENT, Failure.RATE_LIMITED):
@@ -158,7 +146,7 @@ class E2BSandbox:
 
     async def remove(self) -> None:
         """End the sandbox; it may be gone already."""
-        await again(self._remote.kill, what=f"the end of sandbox {self.id}", retries=self._retries)
+        await again(self._remote.remove, what=f"the end of sandbox {self.id}", retries=self._retries)
 
     async def write_file(
         self, path: str, content: bytes | str | Path, *, user: str = "agent", mode: int | None = None
@@ -208,8 +196,17 @@ echo "data $S"; base64 <{name} | tr -d '\\n'; echo"""
                 return data
         raise SandboxError(f"in sandbox {self.id}, {path} never came whole: it is cut on the way, or being written")
 
-    async def upload_folder(self, folder: Path, target: str) -> None:
-        """Put a whole folder at `target`, as root and read-only."""
+    async def put_asset(self, asset: Asset) -> None:
+        """Put an asset where it belongs, as root and read-only."""
+        if not asset.source.exists():
+            raise SandboxError(f"the asset {asset.source} (for {asset.target} in the sandbox) does not exist")
+        if asset.source.is_file():
+            mode = 0o555 if asset.source.stat().st_mode & 0o100 else 0o444
+            await self.write_file(asset.target, asset.source, user="root", mode=mode)
+            return
+        await self._upload_folder(asset.source, asset.target)
+
+    async def _upload_folder(self, folder: Path, target: str) -> None:
         name = f"{script.RUNS}/{secrets.token_hex(10)}.up"
         with tempfile.TemporaryDirectory(prefix="rl_agent-asset-") as temporary:
             packed = Path(temporary, "asset.tar")
@@ -225,51 +222,29 @@ echo "data $S"; base64 <{name} | tr -d '\\n'; echo"""
 
     async def expose(self, port: int) -> str:
         """See `Sandbox.expose`."""
-        if self._advertise_host is not None:
-            return f"http://{self._advertise_host}:{port}"
         if port not in self._urls:
-            self._urls[port] = await self._endpoint.expose(self.id, port)
+            self._urls[port] = await self._remote.expose(port)
         return self._urls[port]
 
     async def _call(self, text: str, *, user: str, what: str) -> str:
         """What a script of ours prints, which may run more than once."""
         what = f"in sandbox {self.id}, {what} as {user}"
         try:
-            return await again(lambda: self._stream(text, user=user), what=what, retries=self._retries)
+            return await again(lambda: self._remote.run(text, user=user), what=what, retries=self._retries)
         except SandboxLostError as error:
             raise self._gone(str(error)) from error
 
-    async def _stream(self, text: str, *, user: str) -> str:
-        """Run a script; what it prints. Raises the SDK's errors, among them plain Exception for a stream without an end."""
-        handle = await self._remote.commands.run(
-            text, background=True, user=user, timeout=0, request_timeout=self._request_timeout_s
-        )
-        try:
-            return str((await handle.wait()).stdout)
-        finally:
-            await handle.disconnect()
-
     async def _upload(self, path: str, content: bytes | Path, *, user: str) -> None:
-        async def send() -> None:
-            if isinstance(content, bytes):
-                await self._remote.files.write(path, content, user=user)
-                return
-            with content.open("rb") as file:
-                await self._remote.files.write(path, file, user=user)
-
         what = f"in sandbox {self.id}, the upload of {path} as {user}"
         try:
-            await again(send, what=what, retries=self._retries)
+            await again(lambda: self._remote.upload(path, content, user=user), what=what, retries=self._retries)
         except SandboxLostError as error:
             raise self._gone(str(error)) from error
 
     async def _download(self, path: str, *, user: str) -> bytes:
-        async def fetch() -> bytes:
-            return bytes(await self._remote.files.read(path, format="bytes", user=user))
-
         what = f"in sandbox {self.id}, the download of {path} as {user}"
         try:
-            return await again(fetch, what=what, retries=self._retries)
+            return await again(lambda: self._remote.download(path, user=user), what=what, retries=self._retries)
         except SandboxLostError as error:
             raise self._gone(str(error)) from error
 

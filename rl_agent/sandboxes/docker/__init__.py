@@ -1,0 +1,1 @@
+"""Containers of Docker, or of Podman, through its HTTP API."""
