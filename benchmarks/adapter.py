@@ -31,6 +31,7 @@ from benchmarks.agents import WORDS, Claude, Results
 from rl_agent.adapters.anthropic_messages import AnthropicMessages
 from rl_agent.adapters.record import AdapterLimits
 from rl_agent.adapters.server import AdapterServer
+from rl_agent.cluster.process import exempt_loaded_objects
 from rl_agent.engine.vllm_client import VllmEngine
 from rl_agent.tokens.turn import FinishReason, Generation, Sampling, VersionSpan
 
@@ -217,6 +218,7 @@ async def measure(sessions: int, repeats: int, tokenizer: Path | None) -> dict[s
 
     with tempfile.TemporaryDirectory() as temporary:
         renderer = qwen_size_renderer(Path(temporary), tokenizer)
+        exempt_loaded_objects()  # as a rollout worker does
         turns = {str(size): round(await turn_ms(renderer, size, repeats), 2) for size in TURN_MS}
         many = [await throughput(renderer, sessions, turns=20, words=720) for _ in range(repeats)]
     return {

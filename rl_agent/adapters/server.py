@@ -21,6 +21,7 @@ from aiohttp import web
 from rl_agent.adapters import sse
 from rl_agent.adapters.base import Action, Fault, Refusal, RefusedError
 from rl_agent.adapters.body import read_body
+from rl_agent.adapters.gate import LoopGate
 from rl_agent.adapters.record import AdapterLimits
 from rl_agent.adapters.session import Session
 from rl_agent.errors import ConfigError
@@ -67,6 +68,7 @@ class AdapterServer:
         self._bind_host = bind_host
         self._asked_port = port
         self._keepalive_s = keepalive_s
+        self._gate = LoopGate()
         self._sessions: dict[str, Session] = {}
         self._stack = AsyncExitStack()
         self._tasks: asyncio.TaskGroup | None = None
@@ -129,6 +131,7 @@ class AdapterServer:
             sampling=self._sampling,
             limits=self._limits,
             tasks=self._tasks,
+            gate=self._gate,
         )
         self._sessions[session.id] = session
         return session
@@ -179,7 +182,8 @@ class AdapterServer:
             raise RefusedError(Fault.TOO_LARGE, f"the body is over the limit of {limit} bytes") from error
         headers = {name.lower(): value for name, value in request.headers.items()}
         if len(raw) < _THREAD_BYTES:
-            return _parse(dialect, raw, headers)
+            async with self._gate.piece():
+                return _parse(dialect, raw, headers)
         return await asyncio.to_thread(_parse, dialect, raw, headers)
 
     async def _generate(

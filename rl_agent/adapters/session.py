@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from rl_agent.adapters.base import Fault, Refusal, RefusedError, Reply
+from rl_agent.adapters.gate import LoopGate
 from rl_agent.adapters.generate import Parts, generate_whole
 from rl_agent.adapters.record import AdapterLimits, SessionRecord, SessionStats
 from rl_agent.errors import LawError
@@ -68,6 +69,7 @@ class Session:
         sampling: Sampling,
         limits: AdapterLimits,
         tasks: asyncio.TaskGroup,
+        gate: LoopGate | None = None,
     ) -> None:
         self.id = session_id
         self.token = token
@@ -82,6 +84,7 @@ class Session:
         )
         self._limits = limits
         self._tasks = tasks
+        self._gate = gate or LoopGate()
         self._graph = SessionGraph(renderer, max_segment_tokens=limits.max_segment_tokens)
         self._building = asyncio.Lock()
         self._replies: dict[bytes, Reply] = {}
@@ -231,7 +234,8 @@ class Session:
                 request_id=f"{self.id}-{prompt.turn_id}",
                 parts=flight.parts,
             )
-            outcome = self._commit(prompt, generation, dialect, started)
+            async with self._gate.piece():
+                outcome = self._commit(prompt, generation, dialect, started)
         except asyncio.CancelledError:
             self.stats.cancelled += 1
             self._launched -= 1
@@ -295,7 +299,8 @@ class Session:
     async def _locate(self, request: ParsedRequest) -> Located:
         messages = request.conversation.messages
         if len(messages) < _THREAD_MESSAGES and sum(len(m.content) for m in messages) < _THREAD_HASHED:
-            return self._graph.locate(request.key, request.conversation)
+            async with self._gate.piece():
+                return self._graph.locate(request.key, request.conversation)
         return await asyncio.to_thread(self._graph.locate, request.key, request.conversation)
 
     async def _prompt(self, located: Located) -> Prompt:
@@ -305,7 +310,8 @@ class Session:
             else located.characters
         )
         if text < _THREAD_CHARACTERS:
-            return self._graph.continue_or_fork(located.key, located.conversation, located)
+            async with self._gate.piece():
+                return self._graph.continue_or_fork(located.key, located.conversation, located)
         return await asyncio.to_thread(self._graph.continue_or_fork, located.key, located.conversation, located)
 
     def _wait_for_return(self, flight: _Flight, fingerprint: bytes) -> None:

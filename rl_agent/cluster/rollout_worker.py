@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from rl_agent.adapters.build import build_adapter
-from rl_agent.cluster.process import set_up
+from rl_agent.cluster.process import exempt_loaded_objects, set_up
 from rl_agent.config.adapter import HistoryReasoning
 from rl_agent.config.load import build
 from rl_agent.engine.base import EngineServer
@@ -75,6 +75,7 @@ class RolloutWorker:
                         agent_s=config.harness.time_budget_s, workspace_s=rollout.workspace_timeout_s, guard_s=guard
                     ),
                 )
+                exempt_loaded_objects()
                 self._ready().set_result(runner)
                 await self._stopping.wait()
 
