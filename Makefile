@@ -3,6 +3,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.ready
 ARGS ?=
+WORKERS ?= 2
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -30,7 +31,7 @@ fmt: $(STAMP) ## format the code
 	$(VENV)/bin/ruff format .
 
 test: $(STAMP) ## all tests, the slow end-to-end ones included
-	$(PY) -m pytest -m "not long" $(ARGS)
+	$(PY) -m pytest -n $(WORKERS) --dist loadfile -m "not long" $(ARGS)
 
 test-fast: $(STAMP) ## only the tests that take seconds
 	$(PY) -m pytest -m "not long and not slow and not e2e" $(ARGS)
