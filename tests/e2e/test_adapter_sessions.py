@@ -248,6 +248,15 @@ async def test_a_full_context_ends_a_cli_that_may_not_compact(tmp_path: Path, na
     assert found.record.stats.context_full >= 1
 
 
+async def test_claude_compacts_when_the_adapter_says_that_the_context_is_full(tmp_path: Path) -> None:
+    cli = harness("claude_code", compaction=60_000, max_context_tokens=65_536)  # above what the adapter lets through
+    found = await session(tmp_path, cli, plain("claude_code", output=1500), max_context_tokens=25_000)
+    assert found.result.reason is ExitReason.FINISHED, found.result.stderr_tail
+    found.check()
+    assert found.record.stats.context_full >= 1
+    assert SegmentKind.COMPACTION in found.kinds()
+
+
 async def test_sub_agents_of_claudes_default_mode(tmp_path: Path) -> None:
     def script(prompt: str, number: int) -> str:
         del number
