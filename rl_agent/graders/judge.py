@@ -5,6 +5,7 @@ How tests are run and what counts as passed is a `Judge`'s business, one for eac
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
@@ -162,8 +163,22 @@ class PatchGrader:
             parser_timeout_s=parser_timeout_s,
         )
 
+    def require_usable(self, task: Task) -> None:
+        """Raise ConfigError if tasks of this kind cannot be judged here: an optional package is missing."""
+        with contextlib.suppress(SetupError):  # a fault of this one task
+            self._judge_of(task).assets(task.grader, self._options)
+
     async def grade(self, task: Task, patch: bytes, provider: SandboxProvider, *, even_empty: bool = False) -> Verdict:
         """See `Grader.grade`."""
+        judge = self._judge_of(task)
+        if not patch and not even_empty:
+            return Verdict(status=VerdictStatus.EMPTY_DIFF, reward=0.0)
+        screened = self._screen(task, judge, patch)
+        early = _early(screened, even_empty=even_empty)
+        verdict = early or await self._retry(task, judge, screened.patch, provider)
+        return self._recorded(verdict, screened)
+
+    def _judge_of(self, task: Task) -> Judge:
         judge = self.judges.get(type(task.grader))
         if judge is None:
             known = ", ".join(sorted(kind.__name__ for kind in self.judges))
@@ -171,12 +186,7 @@ class PatchGrader:
                 f"task {task.task_id} is judged by {type(task.grader).__name__}, but this grader knows {known} only. "
                 "Remedy: grader=auto"
             )
-        if not patch and not even_empty:
-            return Verdict(status=VerdictStatus.EMPTY_DIFF, reward=0.0)
-        screened = self._screen(task, judge, patch)
-        early = _early(screened, even_empty=even_empty)
-        verdict = early or await self._retry(task, judge, screened.patch, provider)
-        return self._recorded(verdict, screened)
+        return judge
 
     def _screen(self, task: Task, judge: Judge, patch: bytes) -> Screened:
         options = self._options

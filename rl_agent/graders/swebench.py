@@ -1,18 +1,24 @@
-"""Judges with the `swebench` package (4.1 or 5.x, optional): its evaluation script in the sandbox, its grading on this machine."""
+"""Judges with the `swebench` package (4.1 or 5.x, optional): its evaluation script in the sandbox, its log parser on this machine.
+
+What the parser found is judged as everywhere here: each named test seen and passed. The package's own verdict (which forgives
+skipped tests, and takes what a log says for what happened) counts with `grader.strict=false` only.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import importlib
-import json
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from rl_agent.errors import ConfigError, GraderError
+from rl_agent.errors import SetupError
+from rl_agent.graders import confirm
 from rl_agent.graders.base import Verdict, VerdictStatus
 from rl_agent.graders.diff import touched_paths
 from rl_agent.graders.judge import CACHES_OFF, TOOLS, Assets, PatchGrader
+from rl_agent.graders.names import Named, outcomes_of, plain
+from rl_agent.graders.signals import Signal
+from rl_agent.graders.swebench_package import FAIL_ONLY, only_block, package_of, script_of, test_command
 from rl_agent.graders.workspace import printed
 from rl_agent.tasks.task import SweBenchSpec
 
@@ -20,9 +26,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rl_agent.graders.judge import Judge, Options, Trial
+    from rl_agent.graders.swebench_package import Package
 
 SCRIPT: Final = "swebench_eval.sh"
 LISTS: Final = ("FAIL_TO_PASS", "PASS_TO_PASS")
+OUTCOMES: Final = {"XFAIL": "xfailed"}
+"""The package's word for an outcome -> ours, where lower case does not do."""
+PIP: Final = {"PIP_RETRIES": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+"""The scripts install the project anew; without a network, waiting for an index only costs time."""
 
 
 class SweBenchJudge:
@@ -34,33 +45,88 @@ class SweBenchJudge:
         return tuple(path.decode(errors="replace") for path in touched_paths(patch.encode()))
 
     def assets(self, spec: SweBenchSpec, options: Options) -> Assets:
-        """See `Judge.assets`."""
-        return Assets(tools={SCRIPT: str(_test_spec(spec.instance).eval_script)})
+        """See `Judge.assets`. Raises ConfigError without the package, SetupError for a row that it does not know."""
+        script = package_of(spec.instance).script
+        if not options.strict:
+            return Assets(tools={SCRIPT: script})
+        return Assets(
+            tools={
+                SCRIPT: script_of(script),
+                **(confirm.plugin() if confirm.starts_pytest(test_command(script)) else {}),
+            }
+        )
 
     async def run(self, trial: Trial, spec: SweBenchSpec) -> Verdict:
-        """See `Judge.run`. The script is root's: it installs the project and restores the tests."""
+        """See `Judge.run`. The script installs the project and brings the tests; as the agent, where strict."""
+        options, package = trial.options, package_of(spec.instance)
+        confirmed = options.strict and confirm.starts_pytest(test_command(package.script))
+        if options.strict and package.eval_type == FAIL_ONLY:
+            raise SetupError(
+                f"task {trial.task.task_id}: the log parser of {package.repo} records failures only, so that no test can be seen "
+                "to pass. Remedy: leave the row out, or grader.strict=false"
+            )
         result = await trial.sandbox.exec(
             f"bash {TOOLS}/{SCRIPT} 2>&1",
-            user="root",
+            user="agent" if options.strict else "root",
             cwd=trial.task.workdir,
-            env=CACHES_OFF,
-            timeout=trial.options.timeout_s,
+            env={**CACHES_OFF, **PIP, **(confirm.ENVIRONMENT if confirmed else {})},
+            timeout=options.timeout_s,
         )
-        log = printed(result, trial.options.max_log_bytes)
+        log = printed(result, options.max_log_bytes)
         if result.timed_out:
             return Verdict(status=VerdictStatus.TIMEOUT, reward=0.0, tests_failed=1, log=log)
-        report = await asyncio.to_thread(_report, spec.instance, result.stdout)
-        if report.get("infra_failure"):
-            raise GraderError(f"swebench: {report.get('infra_failure_reason')}")
-        return verdict_of(report, log)
+        if not options.strict:
+            return package_verdict(await asyncio.to_thread(_report, package, result.stdout), log)
+        statuses = await asyncio.to_thread(_statuses, package, result.stdout)
+        said = await confirm.told(trial.sandbox) if confirmed else None
+        return judge_statuses(package, statuses, said, log=log, skipped_pass_to_pass=options.skipped_pass_to_pass)
 
 
-def verdict_of(report: Mapping[str, Any], log: str) -> Verdict:
-    """The verdict of a report of swebench's."""
+def judge_statuses(
+    package: Package,
+    statuses: Mapping[str, str],
+    said: Mapping[str, Sequence[str]] | None,
+    *,
+    log: str = "",
+    skipped_pass_to_pass: bool = False,
+) -> Verdict:
+    """The verdict of what a log parser found; `said`: what pytest itself told, None where it could not be asked."""
+    seen = {plain(name): status for name, status in statuses.items()}
+    names = (*package.fail_to_pass, *package.pass_to_pass)
+    outcomes = outcomes_of(names, seen)
+    made_up = confirm.forged(names, outcomes, said) if said is not None else []
+    if made_up:
+        metadata: dict[str, Any] = {"signals": {Signal.FORGED_REPORT: made_up}}
+        return Verdict(status=VerdictStatus.TAMPERED, reward=0.0, tests_failed=len(made_up), log=log, metadata=metadata)
+    named = Named(fail_to_pass=package.fail_to_pass, pass_to_pass=package.pass_to_pass, outcomes=outcomes)
+    return named.verdict(log=log, skipped_pass_to_pass=skipped_pass_to_pass)
+
+
+def _statuses(package: Package, log: bytes) -> dict[str, str]:
+    """Test -> outcome, as the package's parser reads the last marked block of a log.
+
+    None at all where the tests' command failed and the block names no failure: then it does not describe what happened.
+    """
+    block = only_block(log)
+    if block is None:
+        return {}
+    text, exit_code = block
+    with tempfile.TemporaryDirectory(prefix="rl_agent-swebench-") as folder:
+        path = Path(folder, "test_output.txt")
+        path.write_bytes(text)
+        found, _ = package.grading.get_logs_eval(package.test_spec, str(path))
+    outcomes = {str(name): OUTCOMES.get(str(status), str(status).lower()) for name, status in found.items()}
+    if exit_code not in (None, 0) and not {"failed", "error"} & set(outcomes.values()):
+        return {}
+    return outcomes
+
+
+def package_verdict(report: Mapping[str, Any], log: str) -> Verdict:
+    """The verdict of a report of the package's."""
     tests = report.get("tests_status") or {}
     passed = sum(len(tests.get(kind, {}).get("success", ())) for kind in LISTS)
     missed = {name: "failed" for kind in LISTS for name in tests.get(kind, {}).get("failure", ())}
-    solved = bool(report.get("resolved")) and not missed
+    solved = bool(report.get("resolved"))
     return Verdict(
         status=VerdictStatus.SOLVED if solved else VerdictStatus.FAILED,
         reward=float(solved),
@@ -71,32 +137,13 @@ def verdict_of(report: Mapping[str, Any], log: str) -> Verdict:
     )
 
 
-def _test_spec(instance: Mapping[str, Any]) -> Any:
-    """The package's own specification of a row; 5.x takes what 4.1 computes from the row itself."""
-    try:
-        utils = importlib.import_module("swebench.harness.utils")
-        if not hasattr(utils, "make_test_spec"):  # 4.1
-            utils = importlib.import_module("swebench.harness.test_spec.test_spec")
-    except ImportError as error:
-        raise ConfigError(
-            f"the row {instance.get('instance_id')} needs the package swebench: {error}. Remedy: pip install 'rl_agent[swebench]'"
-        ) from error
-    row = {**instance, **{kind: _listed(instance.get(kind)) for kind in LISTS}}
-    return utils.make_test_spec(row)
-
-
-def _listed(value: Any) -> list[str]:
-    return [str(name) for name in (json.loads(value) if isinstance(value, str) else value or ())]
-
-
-def _report(instance: Mapping[str, Any], log: bytes) -> dict[str, Any]:
-    grading = importlib.import_module("swebench.harness.grading")
-    name = str(instance["instance_id"])
+def _report(package: Package, log: bytes) -> dict[str, Any]:
+    name = str(package.test_spec.instance_id)
     prediction = {"instance_id": name, "model_patch": "applied", "model_name_or_path": "policy"}
     with tempfile.TemporaryDirectory(prefix="rl_agent-swebench-") as folder:
         path = Path(folder, "test_output.txt")
         path.write_bytes(log)
-        reports = grading.get_eval_report(_test_spec(instance), prediction, str(path), include_tests_status=True)
+        reports = package.grading.get_eval_report(package.test_spec, prediction, str(path), include_tests_status=True)
     report: dict[str, Any] = reports[name]
     return report
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from rl_agent.errors import SetupError
+from rl_agent.graders import confirm
 from rl_agent.graders.base import Verdict, VerdictStatus
 from rl_agent.graders.judge import CACHES_OFF, TOOLS, Assets, PatchGrader
-from rl_agent.graders.names import PASSED, Named, outcomes_of, plain
+from rl_agent.graders.names import Named, outcomes_of, plain
 from rl_agent.graders.parse import parse_log, require_pinned
 from rl_agent.graders.signals import Signal
 from rl_agent.graders.workspace import PRIVATE, printed
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from rl_agent.graders.judge import Judge, Options, Trial
     from rl_agent.sandboxes.base import ExecResult
 
-PLUGIN: Final = "rl_agent_pytest_channel"
-CHANNEL: Final = "/tmp/rl_agent_channel"  # noqa: S108 (in the sandbox)
 OTHER_TESTS: Final = (
     "*_test.go",
     "*.spec.[jt]s",
@@ -58,8 +56,8 @@ class SweProJudge:
         if not options.strict:
             return Assets()
         tools: dict[str, str | bytes] = {"run_script.sh": spec.run_script}
-        if _starts_pytest(spec):
-            tools[f"{PLUGIN}.py"] = Path(__file__).with_name("pytest_channel.py").read_bytes()
+        if confirm.starts_pytest(spec.run_script):
+            tools |= confirm.plugin()
         return Assets(tools=tools)
 
     async def run(self, trial: Trial, spec: SweProSpec) -> Verdict:
@@ -76,7 +74,11 @@ class SweProJudge:
         parsed = await parse_log(spec.parser, stdout, stderr, timeout_s=trial.options.parser_timeout_s)
         seen = {plain(name): status for name, status in parsed.items()}
         outcomes = outcomes_of(names, seen)
-        forged = _forged(names, outcomes, await _told(trial)) if _starts_pytest(spec) else []
+        forged = (
+            confirm.forged(names, outcomes, await confirm.told(trial.sandbox))
+            if confirm.starts_pytest(spec.run_script)
+            else []
+        )
         if forged:
             metadata: dict[str, Any] = {"signals": {Signal.FORGED_REPORT: forged}}
             return Verdict(
@@ -99,14 +101,6 @@ def _last_line(spec: SweProSpec) -> str:
     return lines[-1] if lines else ""
 
 
-def _starts_pytest(spec: SweProSpec) -> bool:
-    """Whether the script starts pytest in a way that our plug-in can join."""
-    script = spec.run_script
-    return "pytest" in script and not any(
-        word in script for word in ("PYTHONPATH=", "PYTEST_ADDOPTS", "python -I", "tox ")
-    )
-
-
 async def _bring_tests(trial: Trial, spec: SweProSpec) -> None:
     """The last line of before_repo_set_cmd: tests come after the patch, so that they replace what it did to them."""
     command = _last_line(spec)
@@ -121,8 +115,8 @@ async def _bring_tests(trial: Trial, spec: SweProSpec) -> None:
 async def _run_script(trial: Trial, spec: SweProSpec) -> tuple[ExecResult, bytes, bytes]:
     """The script's result, and its two streams as they stand in files of root's."""
     environment = {**CACHES_OFF, **spec.environment}
-    if _starts_pytest(spec):
-        environment |= {"PYTHONPATH": TOOLS, "PYTEST_ADDOPTS": f"-p {PLUGIN}", "RL_AGENT_CHANNEL": CHANNEL}
+    if confirm.starts_pytest(spec.run_script):
+        environment |= confirm.ENVIRONMENT
     files = shlex.quote(",".join(spec.selected_test_files))
     result = await trial.sandbox.exec(
         f"bash {TOOLS}/run_script.sh {files}",
@@ -131,33 +125,6 @@ async def _run_script(trial: Trial, spec: SweProSpec) -> tuple[ExecResult, bytes
         timeout=trial.options.timeout_s,
     )
     return result, result.stdout, result.stderr
-
-
-async def _told(trial: Trial) -> dict[str, list[str]]:
-    """Base name of a test -> its outcomes, as pytest told our plug-in."""
-    try:
-        text = await trial.sandbox.read_file(CHANNEL, user="root")
-    except FileNotFoundError:  # pytest never started
-        return {}
-    found: dict[str, list[str]] = {}
-    for line in text.splitlines():
-        try:
-            name, outcome = json.loads(line)
-        except (ValueError, TypeError):
-            continue
-        if outcome:
-            found.setdefault(_base(str(name)), []).append(str(outcome))
-    return found
-
-
-def _base(name: str) -> str:
-    return re.split(r"::|\s\|\s", name.partition("[")[0])[-1].rpartition(".")[2].strip()
-
-
-def _forged(names: Sequence[str], outcomes: Sequence[str], told: Mapping[str, Sequence[str]]) -> list[str]:
-    """Named tests that the log has as passed and pytest has not (a parser may shorten names, so base names are compared)."""
-    passed = [name for name, outcome in zip(names, outcomes, strict=True) if outcome == PASSED]
-    return [name for name in passed if PASSED not in told.get(_base(name), ())]
 
 
 async def _lenient(trial: Trial, spec: SweProSpec) -> Verdict:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 from rl_agent.config.load import build
 from rl_agent.engine.vllm_server import require_free_port
 from rl_agent.errors import ConfigError
+from rl_agent.graders.base import Grader
+from rl_agent.graders.judge import PatchGrader
 from rl_agent.harnesses.base import Harness
 from rl_agent.sandboxes.base import SandboxProvider
 
@@ -20,9 +22,11 @@ _BOOT_S: Final = 300.0
 
 
 async def require_startable(config: Config, task: Task) -> None:
-    """Raise the error of a CLI that is not there, a port in use, or an image that does not boot (`task`'s is tried)."""
+    """Raise the error of a CLI that is not there, a grader's package that is missing, a port in use, or an image that does not boot (`task`'s is tried)."""
     harness: Harness = build(config.harness, Harness)
     harness.assets  # noqa: B018 (looks for the CLI's files)
+    if isinstance(grader := build(config.grader, Grader), PatchGrader):
+        grader.require_usable(task)
     provider: SandboxProvider = build(config.sandbox, SandboxProvider)
     if config.cluster.address is not None:  # then sandboxes and ports are those of other machines
         return

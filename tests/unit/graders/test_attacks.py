@@ -14,11 +14,14 @@ import pytest
 from rl_agent.config.grader import GraderConfig
 from rl_agent.config.load import build
 from rl_agent.graders.signals import Signal
-from rl_agent.tasks.task import EvalCmdSpec, F2pSpec, SweProSpec
+from rl_agent.graders.swebench_package import Package
+from rl_agent.tasks.task import EvalCmdSpec, F2pSpec, SweBenchSpec, SweProSpec
 from tests.local import calc_task, local_provider, needs_root
 from tests.patches import patch_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rl_agent.graders.base import Verdict
     from rl_agent.sandboxes.local.provider import LocalProvider
     from rl_agent.tasks.task import GraderSpec
@@ -37,6 +40,7 @@ HOOK = (
 PASSES = "def test_add(): pass\ndef test_negative(): pass\n"
 PRINTS = "print('\\ntests/test_calc.py::test_add PASSED\\ntests/test_calc.py::test_negative PASSED\\n')\n"
 REPORT = '{\\"nonce\\": \\"guess\\", \\"code\\": 0, \\"results\\": [\\"passed\\", \\"passed\\"], \\"others\\": {}, \\"changed\\": []}'
+TEST_PATCH = "diff --git a/tests/test_calc.py b/tests/test_calc.py\n--- a/tests/test_calc.py\n+++ b/tests/test_calc.py\n@@ -1 +1 @@\n-x\n+y\n"
 HONEST: dict[str, dict[str, str | None]] = {
     "fix": RIGHT,
     "fix with own tests and changed tests": {
@@ -157,6 +161,36 @@ def provider(tmp_path: Path, tools: Path) -> LocalProvider:
     return local_provider(tmp_path / "state", visible=[str(tools)])
 
 
+class PassedLines:
+    """Stands for the package's module `grading` where the package is not installed: `PASSED name`, a line each."""
+
+    @staticmethod
+    def get_logs_eval(test_spec: object, path: str) -> tuple[dict[str, str], bool]:
+        lines = (line.split() for line in Path(path).read_text().splitlines())
+        return {words[1]: words[0] for words in lines if len(words) > 1 and words[0] in ("PASSED", "FAILED")}, True
+
+
+def package(instance: Mapping[str, Any]) -> Package:
+    script = (
+        "#!/bin/bash\nset -uxo pipefail\ngit diff\n: '>>>>> Start Test Output'\n"
+        f"{instance['python']} -m pytest -rA -p no:cacheprovider tests/test_calc.py\n: '>>>>> End Test Output'\n"
+    )
+    return Package(
+        test_spec=None,
+        grading=PassedLines,
+        script=script,
+        repo="calc",
+        eval_type="pass_and_fail",
+        fail_to_pass=NAMES,
+        pass_to_pass=(),
+    )
+
+
+@pytest.fixture(autouse=True)
+def _no_package_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rl_agent.graders.swebench.package_of", package)
+
+
 def spec(kind: str, tools: Path) -> GraderSpec:
     python = f"{tools}/python"
     script = (
@@ -176,6 +210,7 @@ def spec(kind: str, tools: Path) -> GraderSpec:
         "swepro": SweProSpec(
             run_script=run, parser=parser, selected_test_files=("tests/test_calc.py",), fail_to_pass=NAMES
         ),
+        "swebench": SweBenchSpec(instance={"instance_id": "calc", "python": python, "test_patch": TEST_PATCH}),
         "eval_cmd": EvalCmdSpec(
             eval_cmd="python3 hidden.py",
             files={"hidden.py": "from calc import add\nassert add(2, 3) == 5\nassert add(-1, 1) == 0\n"},
@@ -194,7 +229,7 @@ async def judged(
     return verdict
 
 
-ALL_KINDS = ("named", "script", "plain script", "swepro", "eval_cmd")
+ALL_KINDS = ("named", "script", "plain script", "swepro", "swebench", "eval_cmd")
 HONEST_CASES = [("named", name) for name in HONEST] + [(kind, "fix") for kind in ALL_KINDS[1:]]
 SPREAD = [(ALL_KINDS[number % len(ALL_KINDS)], name) for number, name in enumerate(FOR_ALL)]
 CHEATS = [
@@ -202,6 +237,7 @@ CHEATS = [
     *((kind, name, FOR_ALL[name]) for kind, name in SPREAD if kind != "named"),
     *(("named", name, NAMED[name]) for name in NAMED),
     *(("swepro", name, NAMED[name]) for name in NAMED),
+    *(("swebench", name, NAMED[name]) for name in NAMED),
     *(("script", name, NAMED[name]) for name in ("os._exit at import", "sys.exit at import", "fork")),
     *(("plain script", name, NAMED[name]) for name in EXIT_CODE_ONLY),
     *(("named", name, RUNNER_ONLY[name]) for name in RUNNER_ONLY),

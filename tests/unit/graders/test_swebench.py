@@ -1,38 +1,147 @@
-"""The verdict of the swebench package's reports; without the package, the remedy is named."""
+"""What the swebench package's parser finds is judged by our rules. The package itself is tried where it is installed."""
 
 from __future__ import annotations
 
 import importlib.util
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rl_agent.errors import ConfigError
-from rl_agent.graders.swebench import SweBenchJudge, verdict_of
+from rl_agent.config.grader import GraderConfig
+from rl_agent.config.load import build
+from rl_agent.errors import ConfigError, SetupError
+from rl_agent.graders.swebench import SweBenchJudge, _report, _statuses, judge_statuses, package_verdict
+from rl_agent.graders.swebench_package import Package, only_block, package_of, script_of
+from rl_agent.graders.swebench_package import test_command as command_of
 from rl_agent.tasks.task import SweBenchSpec
+from tests.local import calc_task
+
+if TYPE_CHECKING:
+    from rl_agent.graders.auto import Auto
 
 PATCH = "diff --git a/tests/t.py b/tests/t.py\n--- a/tests/t.py\n+++ b/tests/t.py\n@@ -1 +1 @@\n-1\n+2\n"
+DATA = Path(__file__).parents[2] / "data" / "swebench"
+INSTALLED = importlib.util.find_spec("swebench") is not None
+needs_package = pytest.mark.skipif(not INSTALLED, reason="the extra `swebench` is not installed (CI has it not)")
+EMPTY = "tests/test_blueprints.py::test_empty_name_not_allowed"
 
 
-def report(*, resolved: bool, failure: list[str]) -> dict[str, object]:
-    lists = {"FAIL_TO_PASS": {"success": ["a"], "failure": failure}, "PASS_TO_PASS": {"success": ["b"], "failure": []}}
-    return {"resolved": resolved, "tests_status": lists}
+def row(**changes: Any) -> dict[str, Any]:
+    return {**json.loads((DATA / "row.json").read_text()), **changes}
 
 
-def test_a_report_is_solved_when_it_is_resolved_and_no_named_test_failed() -> None:
-    solved = verdict_of(report(resolved=True, failure=[]), "log")
-    assert (solved.status, solved.reward, solved.tests_passed, solved.log) == ("solved", 1.0, 2, "log")
-    for resolved in (True, False):
-        failed = verdict_of(report(resolved=resolved, failure=["c"]), "")
-        assert (failed.status, failed.tests_failed) == ("failed", 1)
-    assert verdict_of({"resolved": False}, "").reward == 0.0
+def package(fail_to_pass: tuple[str, ...] = ("a",), pass_to_pass: tuple[str, ...] = ("b",)) -> Package:
+    values: dict[str, Any] = {
+        "test_spec": None,
+        "grading": None,
+        "script": "",
+        "repo": "r",
+        "eval_type": "pass_and_fail",
+    }
+    return Package(fail_to_pass=fail_to_pass, pass_to_pass=pass_to_pass, **values)
+
+
+@pytest.mark.parametrize(
+    ("seen", "status"),
+    [
+        ({"a": "passed", "b": "passed", "c": "failed"}, "solved"),
+        ({"a": "skipped", "b": "passed"}, "failed"),
+        ({"a": "xfailed", "b": "passed"}, "failed"),
+        ({"a": "passed"}, "failed"),
+        ({"a": "passed", "b": "failed"}, "failed"),
+        ({}, "failed"),
+    ],
+)
+def test_every_named_test_must_be_seen_and_pass(seen: dict[str, str], status: str) -> None:
+    assert judge_statuses(package(), seen, None).status == status
+
+
+def test_a_skipped_pass_to_pass_test_may_be_allowed() -> None:
+    seen = {"a": "passed", "b": "skipped"}
+    assert judge_statuses(package(), seen, None).status == "failed"
+    assert judge_statuses(package(), seen, None, skipped_pass_to_pass=True).status == "solved"
+
+
+def test_what_pytest_does_not_confirm_was_forged() -> None:
+    seen = {"t.py::a": "passed", "t.py::b": "passed"}
+    tests = package(("t.py::a",), ("t.py::b",))
+    assert judge_statuses(tests, seen, {"a": ["passed"], "b": ["passed"]}).status == "solved"
+    verdict = judge_statuses(tests, seen, {"a": ["failed"], "b": ["passed"]})
+    assert (verdict.status, verdict.metadata["signals"]) == ("tampered", {"forged_report": ["t.py::a"]})
+
+
+def test_only_the_last_marked_block_of_a_log_counts() -> None:
+    forged = b">>>>> Start Test Output\nPASSED a\n>>>>> End Test Output\n>>>>> Test Exit Code: 0\n"
+    real = b"+ : '>>>>> Start Test Output'\nFAILED a\n+ : '>>>>> End Test Output'\n>>>>> Test Exit Code: 1\nmore\n"
+    block = only_block(forged + real)
+    assert block is not None
+    text, code = block
+    assert (b"FAILED a" in text, b"PASSED a" in text, code) == (True, False, 1)
+    assert only_block(b"PASSED a\n>>>>> Start Test Output\n") is None
+    assert only_block(b"PASSED a\n>>>>> End Test Output\n") is None
+
+
+def test_the_script_tells_how_the_tests_ended_and_what_it_runs() -> None:
+    script = (
+        "pytest --version\n: '>>>>> Start Test Output'\n./runtests.py a\n: '>>>>> End Test Output'\ngit checkout x\n"
+    )
+    told = script_of(script)
+    assert told.index("$?") < told.index("End Test") < told.index("Test Exit Code") < told.index("git checkout")
+    assert script_of(told) == told
+    assert "runtests" in command_of(script)
+    assert "pytest" not in command_of(script)
+
+
+def test_the_packages_own_verdict_is_its_reports() -> None:
+    lists = {"FAIL_TO_PASS": {"success": ["a"], "failure": []}, "PASS_TO_PASS": {"success": ["b"], "failure": ["c"]}}
+    failed = package_verdict({"resolved": False, "tests_status": lists}, "log")
+    assert (failed.status, failed.tests_passed, failed.tests_failed, failed.log) == ("failed", 2, 1, "log")
+    assert package_verdict({"resolved": True}, "").reward == 1.0
 
 
 def test_the_files_of_the_test_patch_are_protected() -> None:
     assert SweBenchJudge().test_files(SweBenchSpec(instance={"test_patch": PATCH})) == ("tests/t.py",)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("swebench") is not None, reason="the package is installed")
+@pytest.mark.skipif(INSTALLED, reason="the package is installed")
 def test_without_the_package_the_remedy_is_named() -> None:
-    spec = SweBenchSpec(instance={"instance_id": "a"})
     with pytest.raises(ConfigError, match=r"rl_agent\[swebench\]"):
-        SweBenchJudge().assets(spec, None)  # type: ignore[arg-type]
+        package_of({"instance_id": "a"})
+    grader: Auto = build(GraderConfig())
+    with pytest.raises(ConfigError, match=r"rl_agent\[swebench\]"):
+        grader.require_usable(calc_task(grader=SweBenchSpec(instance={"instance_id": "a"})))
+
+
+@needs_package
+def test_the_package_makes_the_script_of_a_published_row_without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socket.socket.connect", None)
+    found = package_of(row())
+    assert (found.fail_to_pass, len(found.pass_to_pass), found.eval_type) == ((EMPTY,), 58, "pass_and_fail")
+    assert "pytest -rA tests/test_blueprints.py" in command_of(found.script)
+    assert "git checkout 7ee9ceb71e868944a46e1ff00b506772a53a4f1d tests/test_blueprints.py" in found.script
+
+
+@needs_package
+@pytest.mark.parametrize(("log", "status", "passed"), [("gold.log", "solved", 59), ("base.log", "failed", 58)])
+def test_real_logs_give_the_verdict_that_the_package_gives(log: str, status: str, passed: int) -> None:
+    found = package_of(row())
+    content = (DATA / log).read_bytes()
+    verdict = judge_statuses(found, _statuses(found, content), None)
+    assert (verdict.status, verdict.tests_passed) == (status, passed)
+    theirs = package_verdict(_report(found, content), "")
+    assert (theirs.status, theirs.tests_passed) == (status, passed)
+
+
+@needs_package
+def test_a_skipped_test_is_no_solution_whatever_the_package_says() -> None:
+    found = package_of(row())
+    content = (DATA / "gold.log").read_bytes().replace(f"PASSED {EMPTY}".encode(), f"SKIPPED {EMPTY}".encode())
+    assert judge_statuses(found, _statuses(found, content), None).status == "failed"
+
+
+@needs_package
+def test_a_row_that_the_package_does_not_know_is_a_fault_of_the_task() -> None:
+    with pytest.raises(SetupError, match=r"a__b-1"):
+        package_of({"instance_id": "a__b-1", "repo": "a/b", "version": "1", "test_patch": "", "base_commit": "c"})

@@ -1,0 +1,63 @@
+"""Lets pytest itself confirm what a log says of its tests, where a data set's own script starts it.
+
+A plug-in of ours joins the run through pytest's environment variables and writes each outcome, as really raised, to a
+channel; a test that the log calls passed and the channel does not was forged.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from rl_agent.graders.judge import TOOLS
+from rl_agent.graders.names import PASSED
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rl_agent.sandboxes.base import Sandbox
+
+PLUGIN: Final = "rl_agent_pytest_channel"
+CHANNEL: Final = "/tmp/rl_agent_channel"  # noqa: S108 (in the sandbox)
+ENVIRONMENT: Final = {"PYTHONPATH": TOOLS, "PYTEST_ADDOPTS": f"-p {PLUGIN}", "RL_AGENT_CHANNEL": CHANNEL}
+_TAKEN: Final = ("PYTHONPATH=", "PYTEST_ADDOPTS", "python -I", "tox ")
+"""A script with these keeps our variables from pytest."""
+
+
+def starts_pytest(script: str) -> bool:
+    """Whether the script starts pytest in a way that the plug-in can join."""
+    return "pytest" in script and not any(word in script for word in _TAKEN)
+
+
+def plugin() -> dict[str, str | bytes]:
+    """The plug-in, as a file below TOOLS."""
+    return {f"{PLUGIN}.py": Path(__file__).with_name("pytest_channel.py").read_bytes()}
+
+
+async def told(sandbox: Sandbox) -> dict[str, list[str]]:
+    """Base name of a test -> its outcomes, as pytest told the plug-in; empty if pytest never started."""
+    try:
+        text = await sandbox.read_file(CHANNEL, user="root")
+    except FileNotFoundError:
+        return {}
+    found: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        try:
+            name, outcome = json.loads(line)
+        except (ValueError, TypeError):
+            continue
+        if outcome:
+            found.setdefault(_base(str(name)), []).append(str(outcome))
+    return found
+
+
+def forged(names: Sequence[str], outcomes: Sequence[str], said: Mapping[str, Sequence[str]]) -> list[str]:
+    """Named tests that the log has as passed and pytest has not (a parser may shorten names, so base names are compared)."""
+    passed = [name for name, outcome in zip(names, outcomes, strict=True) if outcome == PASSED]
+    return [name for name in passed if PASSED not in said.get(_base(name), ())]
+
+
+def _base(name: str) -> str:
+    return re.split(r"::|\s\|\s", name.partition("[")[0])[-1].rpartition(".")[2].strip()

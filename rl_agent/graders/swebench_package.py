@@ -1,0 +1,143 @@
+"""The two shapes of the `swebench` package, 4.1 and 5.x, behind one: a row's script, its named tests, its log parser.
+
+4.1 knows each repository's commands itself; 5.x takes script, parser and image from the row. Both need no Docker for this,
+and neither is let near the network: 4.1's own `make_test_spec` fetches requirements of the image from GitHub for each row,
+so the specification is made without it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from rl_agent.errors import ConfigError, SetupError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+START: Final = ">>>>> Start Test Output"
+END: Final = ">>>>> End Test Output"
+EXIT_CODE: Final = ">>>>> Test Exit Code"
+FAIL_ONLY: Final = "fail_only"
+"""A repository whose log parser records failures only; absent tests count as passed there."""
+FIELDS_OF_5: Final = ("eval_script", "log_parser", "eval_type")
+ENVIRONMENT: Final = "testbed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Package:
+    """What the installed package makes of one row."""
+
+    test_spec: Any
+    """The package's own object."""
+    grading: Any
+    """Its module of that name."""
+    script: str
+    """Bash: installs the project, brings the tests, runs them between two marks."""
+    repo: str
+    eval_type: str
+    fail_to_pass: tuple[str, ...]
+    pass_to_pass: tuple[str, ...]
+
+
+def package_of(instance: Mapping[str, Any]) -> Package:
+    """Raises ConfigError without the package, SetupError for a row that the installed version does not know."""
+    name = instance.get("instance_id")
+    try:
+        grading = importlib.import_module("swebench.harness.grading")
+        utils = importlib.import_module("swebench.harness.utils")
+    except ImportError as error:
+        raise ConfigError(
+            f"the row {name} needs the package swebench: {error}. Remedy: pip install 'rl_agent[swebench]'"
+        ) from error
+    row = {
+        **instance,
+        "FAIL_TO_PASS": _listed(instance, "FAIL_TO_PASS"),
+        "PASS_TO_PASS": _listed(instance, "PASS_TO_PASS"),
+    }
+    try:
+        test_spec, eval_type = _spec_of_5(utils, row) if hasattr(utils, "make_test_spec") else _spec_of_4(row)
+    except KeyError as error:
+        raise SetupError(f"the row {name} has nothing that swebench knows for {error}. Remedy: leave it out") from error
+    return Package(
+        test_spec=test_spec,
+        grading=grading,
+        script=str(test_spec.eval_script),
+        repo=str(test_spec.repo),
+        eval_type=eval_type,
+        fail_to_pass=tuple(row["FAIL_TO_PASS"]),
+        pass_to_pass=tuple(row["PASS_TO_PASS"]),
+    )
+
+
+def _spec_of_5(utils: Any, row: Mapping[str, Any]) -> tuple[Any, str]:
+    missing = [field for field in FIELDS_OF_5 if not row.get(field)]
+    if missing:
+        raise SetupError(
+            f"the row {row.get('instance_id')} lacks {', '.join(missing)}, which swebench 5 takes from rows. "
+            "Remedy: the data set as republished for it, or pip install 'swebench<5'"
+        )
+    spec = utils.make_test_spec({"image": "", **row})
+    return spec, str(spec.eval_type)
+
+
+def _spec_of_4(row: Mapping[str, Any]) -> tuple[Any, str]:
+    constants = importlib.import_module("swebench.harness.constants")
+    scripts = importlib.import_module("swebench.harness.test_spec.create_scripts")
+    specs = constants.MAP_REPO_VERSION_TO_SPECS[row["repo"]][row["version"]]
+    script = scripts.make_eval_script_list(
+        row, specs, ENVIRONMENT, f"/{ENVIRONMENT}", row["base_commit"], row["test_patch"]
+    )
+    spec = importlib.import_module("swebench.harness.test_spec.test_spec").TestSpec(
+        instance_id=row["instance_id"],
+        repo=row["repo"],
+        version=row["version"],
+        repo_script_list=[],
+        eval_script_list=script,
+        env_script_list=[],
+        arch="x86_64",
+        FAIL_TO_PASS=row["FAIL_TO_PASS"],
+        PASS_TO_PASS=row["PASS_TO_PASS"],
+        language=constants.MAP_REPO_TO_EXT[row["repo"]],
+        docker_specs={},
+        namespace=None,
+    )
+    return spec, FAIL_ONLY if row["repo"] in constants.FAIL_ONLY_REPOS else "pass_and_fail"
+
+
+def _listed(row: Mapping[str, Any], name: str) -> list[str]:
+    value = row.get(name)
+    return [str(test) for test in (json.loads(value) if isinstance(value, str) else value or ())]
+
+
+def test_command(script: str) -> str:
+    """What the script runs between its marks."""
+    return script.partition(START)[2].rpartition(END)[0]
+
+
+def script_of(script: str) -> str:
+    """The script, which says at its end how the tests' command ended (5.x does so itself)."""
+    if EXIT_CODE in script:
+        return script
+    done: list[str] = []
+    for line in script.splitlines():
+        ends = END in line
+        done += ["RL_AGENT_CODE=$?", line, f'echo "{EXIT_CODE}: $RL_AGENT_CODE"'] if ends else [line]
+    return "\n".join(done) + "\n"
+
+
+def only_block(log: bytes) -> tuple[bytes, int | None] | None:
+    """The last marked block of a log, marked, and how the tests' command ended; None if there is no such block.
+
+    What comes before the last start was printed by others than the tests: the installation, or `git diff` of the patch.
+    """
+    before, found, after = log.rpartition(END.encode())
+    _, started, block = before.rpartition(START.encode())
+    if not found or not started:
+        return None
+    _, _, code = after.rpartition(EXIT_CODE.encode() + b": ")
+    number = code.split(b"\n", 1)[0].strip()
+    text = b"\n".join((START.encode(), block.replace(END.encode(), b""), END.encode()))
+    return text, int(number) if number.lstrip(b"-").isdigit() else None
