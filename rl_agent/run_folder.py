@@ -5,6 +5,7 @@ run.log                  what happened
 metrics.jsonl            one JSON object a training step
 summary.json             the last figures
 quarantine.jsonl         tasks that turned out to be broken, with reasons
+pass_rates.jsonl         how often each task was solved, a group a line
 rollouts/                step_<n>.jsonl and step_<n>.safetensors
 checkpoints/step_<n>/    complete exactly when `state.json` is in it
 model/                   the trained policy as a Hugging Face folder
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 STATE = "state.json"
 QUARANTINE = "quarantine.jsonl"
 """Tasks that turned out to be broken, with reasons."""
+PASS_RATES = "pass_rates.jsonl"
+"""How often each task was solved."""
 
 
 def write_atomic(path: Path, content: bytes) -> None:

@@ -45,7 +45,7 @@ class Verdict:
     seconds: float = 0.0
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """JSON-safe. Among others `dropped_paths` (path -> why it did not reach the tests), `signals` (name -> where it was seen),
-    `tests_missed` (name -> outcome), `applied` (which rung of the fallbacks applied the patch)."""
+    `tests_missed` (name -> outcome), `setup_failed` (an `infra_error` that is the task's own fault), `applied` (which rung of the fallbacks applied the patch)."""
 
     def __post_init__(self) -> None:
         if (self.reward is None) != (self.status is VerdictStatus.INFRA_ERROR):

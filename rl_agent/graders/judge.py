@@ -198,6 +198,7 @@ class PatchGrader:
 
     async def _retry(self, task: Task, judge: Judge, patch: bytes, provider: SandboxProvider) -> Verdict:
         started, lost = time.monotonic(), ""
+        metadata: dict[str, Any] = {}
         for _ in range(1 + self._options.retries):
             try:
                 verdict = await self._judge(task, judge, patch, provider)
@@ -205,10 +206,12 @@ class PatchGrader:
                 lost = str(error)
             except SetupError as error:  # the task's fault, so another sandbox would not help
                 lost = str(error)
+                metadata = {"setup_failed": True}
                 break
             else:
                 return replace(verdict, seconds=time.monotonic() - started)
-        return Verdict(status=VerdictStatus.INFRA_ERROR, reward=None, log=lost, seconds=time.monotonic() - started)
+        seconds = time.monotonic() - started
+        return Verdict(status=VerdictStatus.INFRA_ERROR, reward=None, log=lost, seconds=seconds, metadata=metadata)
 
     async def _judge(self, task: Task, judge: Judge, patch: bytes, provider: SandboxProvider) -> Verdict:
         options = self._options

@@ -15,9 +15,10 @@ from rl_agent.rollout import records
 from rl_agent.rollout.batch import build_batch
 from rl_agent.rollout.driver import Driver
 from rl_agent.rollout.metrics import rollout_metrics
+from rl_agent.rollout.pass_rates import PassRates
 from rl_agent.rollout.scheduler import Scheduler
 from rl_agent.rollout.suspects import Suspects
-from rl_agent.run_folder import QUARANTINE, require_resumable
+from rl_agent.run_folder import PASS_RATES, QUARANTINE, require_resumable
 from rl_agent.tasks.quarantine import Quarantine, Unquarantined
 from rl_agent.tasks.source import TaskSource
 from rl_agent.tracking.console import Console
@@ -73,6 +74,7 @@ async def _train(config: Config, processes: Cluster, source: TaskSource, progres
     """The loop. Step `s` turns weights number `s` into `s + 1`."""
     quarantine = Quarantine(progress.folder.root / QUARANTINE)
     suspects = Suspects(quarantine, after=config.job.quarantine_after)
+    rates = PassRates(progress.folder.root / PASS_RATES)
     await progress.before_training(processes, first)
     async with asyncio.TaskGroup() as tasks:
         watch = tasks.create_task(processes.watch())
@@ -102,7 +104,8 @@ async def _train(config: Config, processes: Cluster, source: TaskSource, progres
                 await progress.push(processes, step + 1)
             driver.pushed(step + 1)
             records.save(progress.folder.rollouts, step + 1, groups, config.rollout.save)
+            of_tasks = suspects.observe(groups) | rates.observe(groups)
             await progress.after_step(
-                processes, step + 1, rollout_metrics(groups, step) | suspects.observe(groups) | dict(trained.metrics)
+                processes, step + 1, rollout_metrics(groups, step) | of_tasks | dict(trained.metrics)
             )
         watch.cancel()

@@ -1,4 +1,4 @@
-"""Finds tasks that turn out to be broken while training: their set-up fails, or equal work is judged differently."""
+"""Finds tasks that turn out to be broken while training: their set-up fails (before the agent or before grading), or equal work is judged differently."""
 
 from __future__ import annotations
 
@@ -34,10 +34,13 @@ class Suspects:
 
     def _observe(self, rollout: Rollout) -> None:
         task = rollout.task_id
-        if rollout.abort is AbortReason.SETUP_ERROR:
+        verdict = rollout.verdict
+        graded_wrong = verdict is not None and bool(verdict.metadata.get("setup_failed"))
+        if rollout.abort is AbortReason.SETUP_ERROR or graded_wrong:
             self._failed[task] += 1
             if self._failed[task] >= self._after:
-                self._quarantine.add(task, "setup_failed", rollout.detail[:2000])
+                detail = verdict.log if verdict is not None else rollout.detail
+                self._quarantine.add(task, "setup_failed", detail[:2000])
         elif rollout.reward is not None and rollout.patch and rollout.status in ("solved", "failed"):
             key = hashlib.sha256(rollout.patch).digest()
             verdicts = self._verdicts.setdefault(task, {}).setdefault(key, Counter())
