@@ -6,7 +6,7 @@ import ipaddress
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from rl_agent.config.sandbox import E2BSandboxConfig
+from rl_agent.config.sandbox import DockerSandboxConfig, E2BSandboxConfig, NetworkName, RemoteSandboxConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,9 +20,18 @@ MARGIN_S: Final = 180.0
 def sandbox_problems(config: Config) -> Iterator[tuple[str, str, str]]:
     """Place, fault and remedy of each."""
     sandbox = config.sandbox
-    if not isinstance(sandbox, E2BSandboxConfig):
-        return
-    yield from _reach(config, sandbox)
+    if isinstance(sandbox, RemoteSandboxConfig):
+        for name, least in (("boot_concurrency", 1), ("boot_retries", 0), ("request_retries", 0)):
+            if (value := getattr(sandbox, name)) < least:
+                yield f"sandbox.{name}", f"{value} is less than {least}.", f"set it to at least {least}"
+    if isinstance(sandbox, E2BSandboxConfig):
+        yield from _reach(config, sandbox)
+        yield from _lifetime(config, sandbox)
+    if isinstance(sandbox, DockerSandboxConfig):
+        yield from _reach_docker(config, sandbox)
+
+
+def _lifetime(config: Config, sandbox: E2BSandboxConfig) -> Iterator[tuple[str, str, str]]:
     needed = config.rollout.guard_s or (
         _number(config.harness, "time_budget_s") + _number(config.grader, "timeout_s") + MARGIN_S
     )
@@ -32,9 +41,31 @@ def sandbox_problems(config: Config) -> Iterator[tuple[str, str, str]]:
             f"a rollout may take {needed:g} s (agent, grading and {MARGIN_S:g} s), a sandbox lives {sandbox.max_lifetime_s:g} s.",
             "lower harness.time_budget_s or grader.timeout_s, or raise it if the account grants more",
         )
-    for name, least in (("boot_concurrency", 1), ("boot_retries", 0), ("request_retries", 0)):
-        if getattr(sandbox, name) < least:
-            yield f"sandbox.{name}", f"{getattr(sandbox, name)} is less than {least}.", f"set it to at least {least}"
+
+
+def _reach_docker(config: Config, sandbox: DockerSandboxConfig) -> Iterator[tuple[str, str, str]]:
+    """A container without a network gets the adapter's port carried inside, by a Docker of this machine only."""
+    host, bound = sandbox.advertise_host, getattr(config.adapter, "bind_host", None)
+    if sandbox.container_network is None and sandbox.url.startswith("unix:"):
+        return
+    if sandbox.container_network is None and sandbox.network != NetworkName.host:
+        yield (
+            "sandbox.container_network",
+            f"containers of {sandbox.url} are on another machine, and without a network they do not reach the adapter.",
+            "set it to a network of Docker's, with adapter.advertise_host, adapter.bind_host=0.0.0.0 and adapter.port",
+        )
+    elif host is None or is_loopback(host):
+        yield (
+            "adapter.advertise_host",
+            f"containers on network {sandbox.container_network or 'host'} have no address of the adapter ({host}).",
+            "set it to a name or address of this machine that they reach",
+        )
+    elif is_loopback(bound):
+        yield (
+            "adapter.bind_host",
+            f"containers are told adapter.advertise_host={host}, but the adapter listens on {bound} only.",
+            "adapter.bind_host=0.0.0.0",
+        )
 
 
 def _reach(config: Config, sandbox: E2BSandboxConfig) -> Iterator[tuple[str, str, str]]:

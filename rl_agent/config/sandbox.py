@@ -104,4 +104,22 @@ class E2BSandboxConfig(RemoteSandboxConfig):
     """For what may be asked again: boots, files, and commands of our own that only look. Never a command of an agent's."""
 
 
-SCHEMAS: Final = {"local": LocalSandboxConfig, "e2b": E2BSandboxConfig}
+@dataclass(slots=True, kw_only=True)
+class DockerSandboxConfig(RemoteSandboxConfig):
+    """Containers of Docker, or of Podman, through its HTTP API."""
+
+    _target_: str = "rl_agent.sandboxes.docker.provider.DockerProvider"
+    url: str = "unix:///var/run/docker.sock"
+    """Where the service listens: `unix:///path`, or `http://host:port` without encryption."""
+    container_network: str | None = None
+    """Network of Docker's that sandboxes join with `network: none`, which reaches what Docker lets it; null: none, and the
+    adapter's port is carried inside (a service on this machine, and root)."""
+    pull: bool = True
+    """Fetch images that are not there from their registry."""
+    pull_timeout_s: float = 1800.0
+    request_timeout_s: float = 60.0
+    request_retries: int = 4
+    """For what may be asked again: boots, files, and commands of our own that only look. Never a command of an agent's."""
+
+
+SCHEMAS: Final = {"local": LocalSandboxConfig, "e2b": E2BSandboxConfig, "docker": DockerSandboxConfig}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from rl_agent.sandboxes.e2b.endpoint import Endpoint
+
+SLOWEST_BYTES_PER_S: Final = 1 << 20
 
 
 class E2BRemote:
@@ -39,11 +41,13 @@ class E2BRemote:
 
     async def upload(self, path: str, content: bytes | Path, *, user: str) -> None:
         """See `Remote.upload`."""
+        size = len(content) if isinstance(content, bytes) else content.stat().st_size  # noqa: ASYNC240 (one look)
+        options = {"user": user, "request_timeout": self._request_timeout_s + size / SLOWEST_BYTES_PER_S}
         if isinstance(content, bytes):
-            await self._remote.files.write(path, content, user=user)
+            await self._remote.files.write(path, content, **options)
             return
         with content.open("rb") as file:
-            await self._remote.files.write(path, file, user=user)
+            await self._remote.files.write(path, file, **options)
 
     async def download(self, path: str, *, user: str) -> bytes:
         """See `Remote.download`."""

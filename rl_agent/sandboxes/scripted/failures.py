@@ -1,6 +1,6 @@
-"""What the SDK's errors mean, and which requests are made again after them.
+"""What errors of providers' clients mean, and which requests are made again after them.
 
-By the names of the classes, since they differ between the lines of the SDK: 2.20 stands on httpx and httpcore, 2.63 on
+E2B's by the names of the classes, since they differ between the lines of the SDK: 2.20 stands on httpx and httpcore, 2.63 on
 pyqwest and connectrpc.
 """
 
@@ -65,13 +65,19 @@ _BY_STATUS: Final = {
     504: Failure.TRANSIENT,
 }
 _STATUS: Final = re.compile(r"^(\d{3})\b")
+KILLED: Final = 128
 FIRST_WAIT_S: Final = 0.25
 RATE_WAIT_S: Final = 1.0
 LONGEST_WAIT_S: Final = 15.0
 
 
 def failure_of(error: BaseException) -> Failure:
-    """What an error of the SDK means. One of no known class comes from its transport: transient."""
+    """What an error of a provider's client means. One of no known class comes from its transport: transient."""
+    kind_of_ours = getattr(error, "failure", None)
+    if isinstance(kind_of_ours, Failure):
+        return kind_of_ours
+    if (getattr(error, "exit_code", None) or 0) > KILLED:  # not the script's doing: somebody killed its shell
+        return Failure.TRANSIENT
     text = str(error)
     if "was not found" in text and "sandbox" in text.lower():
         return Failure.LOST
@@ -93,7 +99,7 @@ def translated(error: BaseException, what: str) -> SandboxError | ConfigError:
         case Failure.LOST:
             return SandboxLostError(said)
         case Failure.FORBIDDEN:
-            return SandboxError(f"{said} Remedy: check E2B_API_KEY, and that the user exists in the sandbox.")
+            return SandboxError(f"{said} Remedy: check the key (E2B_API_KEY), and that the user exists in the sandbox.")
         case _:
             return SandboxError(said)
 

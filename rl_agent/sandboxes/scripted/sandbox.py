@@ -10,7 +10,7 @@ import shlex
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from rl_agent.errors import SandboxError
 from rl_agent.sandboxes.base import ExecResult, SandboxLostError
@@ -19,17 +19,20 @@ from rl_agent.sandboxes.scripted.failures import Failure, again, failure_of, tra
 from rl_agent.sandboxes.scripted.pack import pack
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from rl_agent.sandboxes.base import Asset
     from rl_agent.sandboxes.scripted.remote import Remote
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 LINE_BYTES: Final = 64 << 10
 """Programs take 128 KiB in an argument: larger contents, inputs and scripts go as files."""
 INLINE_READ_BYTES: Final = 256 << 10
 KILL_S: Final = 40.0
 ASK_S: Final = 20
+CALL_S: Final = 90.0
+"""For one try of a script of ours, which takes a moment, or ASK_S, or copies an upload: a stream without an end is broken."""
 UNPACK_S: Final = 600.0
 CLOCKS_S: Final = 2.0
 """How far apart our clock and the provider's may see the end of a lifetime."""
@@ -223,28 +226,31 @@ echo "data $S"; base64 <{name} | tr -d '\\n'; echo"""
     async def expose(self, port: int) -> str:
         """See `Sandbox.expose`."""
         if port not in self._urls:
-            self._urls[port] = await self._remote.expose(port)
+            what = f"in sandbox {self.id}, the exposure of port {port}"
+            self._urls[port] = await self._ask(lambda: self._remote.expose(port), what)
         return self._urls[port]
 
     async def _call(self, text: str, *, user: str, what: str) -> str:
         """What a script of ours prints, which may run more than once."""
-        what = f"in sandbox {self.id}, {what} as {user}"
-        try:
-            return await again(lambda: self._remote.run(text, user=user), what=what, retries=self._retries)
-        except SandboxLostError as error:
-            raise self._gone(str(error)) from error
+
+        async def run() -> str:
+            async with asyncio.timeout(CALL_S):
+                return await self._remote.run(text, user=user)
+
+        return await self._ask(run, f"in sandbox {self.id}, {what} as {user}")
 
     async def _upload(self, path: str, content: bytes | Path, *, user: str) -> None:
         what = f"in sandbox {self.id}, the upload of {path} as {user}"
-        try:
-            await again(lambda: self._remote.upload(path, content, user=user), what=what, retries=self._retries)
-        except SandboxLostError as error:
-            raise self._gone(str(error)) from error
+        await self._ask(lambda: self._remote.upload(path, content, user=user), what)
 
     async def _download(self, path: str, *, user: str) -> bytes:
         what = f"in sandbox {self.id}, the download of {path} as {user}"
+        return await self._ask(lambda: self._remote.download(path, user=user), what)
+
+    async def _ask(self, call: Callable[[], Awaitable[T]], what: str) -> T:
+        """Ask for what may be asked for again."""
         try:
-            return await again(lambda: self._remote.download(path, user=user), what=what, retries=self._retries)
+            return await again(call, what=what, retries=self._retries)
         except SandboxLostError as error:
             raise self._gone(str(error)) from error
 

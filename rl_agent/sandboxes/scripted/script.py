@@ -36,7 +36,7 @@ fi
 """As root, once a sandbox; may run twice."""
 
 _PERL: Final = (
-    "my($d,$n,@c)=@ARGV;syscall($n+0,36,1,0,0,0);open(F,q(>),qq($d/p));print F $$;close F;rename qq($d/p),qq($d/pid);"
+    "delete $ENV{PERL_BADLANG};my($d,$n,@c)=@ARGV;syscall($n+0,36,1,0,0,0);open(F,q(>),qq($d/p));print F $$;close F;rename qq($d/p),qq($d/pid);"
     "my $p=fork;if(!$p){exec{$c[0]}@c;exit 126}"
     "while((my $k=waitpid(-1,0))>0){next if $k!=$p;my $s=$?;open(F,q(>),qq($d/c));"
     "print F ($s&127?128+($s&127):$s>>8);close F;rename qq($d/c),qq($d/code);last}"
@@ -117,9 +117,10 @@ def start(
     words = ["LANG=C.UTF-8", "TERM=dumb", f"PATH={PATH}", *(f"{name}={value}" for name, value in env.items())]
     old = " ".join(f"{RUNS}/{name} {RUNS}/{name}.in" for name in forget)
     there = shlex.quote(cwd) if cwd else '"$HOME"'
+    # PERL_BADLANG: else Perl complains, in the command's stderr, of an image that lacks the locale.
     reaper = f"""
 case $(uname -m) in aarch64) N=167;; *) N=157;; esac
-if R=$(command -v perl); then set -- "$R" -e {shlex.quote(_PERL)} --
+if R=$(command -v perl); then set -- env PERL_BADLANG=0 "$R" -e {shlex.quote(_PERL)} --
 elif R=$(command -v python3); then set -- "$R" -IS -c {shlex.quote(_PYTHON)}
 else set -- /bin/bash -c {shlex.quote(_BASH)} sandbox; fi
 """

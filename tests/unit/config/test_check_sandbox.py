@@ -47,3 +47,20 @@ def test_numbers_of_boots_are_possible_ones() -> None:
 def test_local_sandboxes_have_no_such_rules() -> None:
     config = load(precompose(CONF, "config", ["sandbox=local"]))
     assert list(sandbox_problems(config)) == []
+
+
+def docker_places(*overrides: str) -> list[str]:
+    config = load(precompose(CONF, "config", ["sandbox=docker", *overrides]))
+    return [where for where, _, _ in sandbox_problems(config)]
+
+
+def test_containers_of_this_machine_need_no_address_and_those_elsewhere_do() -> None:
+    assert docker_places() == []
+    elsewhere = "sandbox.url='http://docker.example:2375'"
+    assert docker_places(elsewhere) == ["sandbox.container_network"]
+    joined = (elsewhere, "sandbox.container_network=training")
+    assert docker_places(*joined) == ["adapter.advertise_host"]
+    assert docker_places(*joined, "adapter.advertise_host=127.0.0.1") == ["adapter.advertise_host"]
+    named = (*joined, "adapter.advertise_host=trainer.example")
+    assert docker_places(*named) == ["adapter.bind_host"]
+    assert docker_places(*named, "adapter.bind_host=0.0.0.0") == []

@@ -1,0 +1,308 @@
+"""Boots containers of Docker, or of Podman's service, as sandboxes.
+
+A container's first process sleeps for the sandbox's lifetime and no longer, so that a killed owner costs no more than that;
+the next start removes it before. What it can do to this machine is what Docker lets a container do: its default seccomp filter
+and capabilities, less those for devices and raw packets, and no gain from setuid programs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+import logging
+import math
+import re
+import time
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from rl_agent.errors import ConfigError, SandboxError
+from rl_agent.sandboxes.base import Limits, Network
+from rl_agent.sandboxes.docker.client import DockerClient, DockerError
+from rl_agent.sandboxes.docker.ports import Ports
+from rl_agent.sandboxes.docker.remote import DockerRemote, remove
+from rl_agent.sandboxes.live import LABEL, LiveRecords
+from rl_agent.sandboxes.pool import BootGate
+from rl_agent.sandboxes.scripted.failures import Failure, again, failure_of
+from rl_agent.sandboxes.scripted.sandbox import ScriptedSandbox
+from rl_agent.sandboxes.state import state_folder
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+
+    from rl_agent.config.sandbox import NetworkName
+    from rl_agent.sandboxes.base import Asset
+
+log = logging.getLogger(__name__)
+DROPPED: Final = ("MKNOD", "NET_RAW")
+END_S: Final = 60.0
+ALREADY: Final = "already in use"
+IMAGE: Final = re.compile(r"\w+(?:(?:[./:@]|-+)\w+)*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Order:
+    """One sandbox."""
+
+    image: str
+    label: str
+    lifetime_s: float
+    network: Network
+    limits: Limits
+    labels: Mapping[str, str]
+    assets: Sequence[Asset]
+
+
+class DockerProvider:
+    """See `SandboxProvider`."""
+
+    def __init__(
+        self,
+        *,
+        state_dir: str | None,
+        network: NetworkName,
+        advertise_host: str | None,
+        memory_mb: int | None,
+        processes: int | None,
+        cpus: float | None,
+        max_output_bytes: int,
+        boot_concurrency: int,
+        boots_per_s: float | None,
+        boot_retries: int,
+        boot_timeout_s: float,
+        url: str,
+        container_network: str | None,
+        pull: bool,
+        pull_timeout_s: float,
+        request_timeout_s: float,
+        request_retries: int,
+    ) -> None:
+        self._client = DockerClient(url, timeout_s=request_timeout_s)
+        folder = state_folder(state_dir) / "docker"
+        self._records = LiveRecords(folder / "live")
+        self._gate = BootGate(folder / "boots", concurrency=boot_concurrency, per_s=boots_per_s)
+        self._network = Network(network)
+        self._advertise_host = advertise_host
+        self._container_network = container_network
+        self._limits = Limits(memory_mb=memory_mb, processes=processes, cpus=cpus)
+        self._max_output_bytes = max_output_bytes
+        self._boot_retries = boot_retries
+        self._boot_timeout_s = boot_timeout_s
+        self._pull = pull
+        self._pull_timeout_s = pull_timeout_s
+        self._timeout_s = request_timeout_s
+        self._retries = request_retries
+        self._reached = False
+        self._images: set[str] = set()
+        self._pulling = asyncio.Lock()
+
+    @asynccontextmanager
+    async def boot(
+        self,
+        image: str,
+        *,
+        assets: Sequence[Asset] = (),
+        lifetime_s: float,
+        network: Network | None = None,
+        limits: Limits | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> AsyncIterator[ScriptedSandbox]:
+        """See `SandboxProvider.boot`."""
+        for asset in assets:
+            if not asset.source.exists():
+                raise SandboxError(f"the asset {asset.source} (for {asset.target} in the sandbox) does not exist")
+        await self._reach()
+        await self._require_image(image)
+        with self._records.of_boot() as label:
+            order = _Order(
+                image=image,
+                label=label,
+                lifetime_s=lifetime_s,
+                network=network or self._network,
+                limits=self._limits if limits is None else limits,
+                labels=labels or {},
+                assets=assets,
+            )
+            try:
+                name = await self._boot(order)
+                address = self._address(order.network)
+                async with Ports(name, client=self._client, address=address) as ports:
+                    yield await self._ready(order, name, ports)
+            finally:
+                # A cancelled caller waits too: a container that is left costs until its lifetime is over.
+                await asyncio.shield(self._end(label))
+
+    def _address(self, network: Network) -> str | None:
+        """How a sandbox names this machine; None: not at all, ports are carried."""
+        if network is Network.HOST and self._client.local:
+            return "127.0.0.1"
+        return self._advertise_host if self._container_network or network is Network.HOST else None
+
+    async def _reach(self) -> None:
+        if not self._reached:
+            await self._client.ping()
+            self._reached = True
+
+    async def _require_image(self, image: str) -> None:
+        """Have the image here; fetched once, by whoever comes first."""
+        async with self._pulling:
+            if image in self._images:
+                return
+            try:
+                await self._image(image)
+            except SandboxError as error:
+                raise ConfigError(
+                    f"Docker at {self._client.url} has no image {image!r}: {error} Remedy: `docker pull` or `docker load` it, set "
+                    "sandbox.pull=true, or correct the task's image."
+                ) from error
+            self._images.add(image)
+
+    async def _image(self, image: str) -> None:
+        if not IMAGE.fullmatch(image):
+            raise SandboxError("that is no image's name.")
+
+        async def find() -> bool:
+            try:
+                await self._client.ask("GET", f"/images/{image}/json")
+            except DockerError as error:
+                if error.status == 404:
+                    return False
+                raise
+            return True
+
+        if await again(find, what=f"looking for image {image}", retries=self._retries):
+            return
+        if not self._pull:
+            raise SandboxError("and sandbox.pull is false.")
+        fetch = self._client.pull
+        await again(
+            lambda: fetch(image, timeout_s=self._pull_timeout_s), what=f"fetching image {image}", retries=self._retries
+        )
+
+    async def _boot(self, order: _Order) -> str:
+        """A running container's name, in turn with others; one that fails on the way is removed and another one tried."""
+        failed = SandboxError("no boot was tried")
+        for number in range(self._boot_retries + 1):
+            name = f"rl_agent-{order.label}-{number}"
+            try:
+                async with self._gate.turn(), asyncio.timeout(self._boot_timeout_s):
+                    await self._start(order, name)
+                    return name
+            except TimeoutError as error:
+                failed = SandboxError(f"the sandbox was not ready within {self._boot_timeout_s:g} s")
+                failed.__cause__ = error
+            except SandboxError as error:
+                failed = error
+            await self._end(order.label)
+            log.info("boot %d of %d failed: %s", number + 1, self._boot_retries + 1, failed)
+        raise failed
+
+    async def _start(self, order: _Order, name: str) -> None:
+        async def create() -> None:
+            asked = self._client.ask("POST", "/containers/create", self._body(order), query={"name": name})
+            try:
+                await _to_its_end(asked)
+            except DockerError as error:
+                if ALREADY not in str(error):  # its first request arrived, only the answer did not
+                    raise
+
+        async def start() -> None:
+            await self._client.ask("POST", f"/containers/{name}/start")
+
+        await again(create, what=f"the boot of a container with image {order.image!r}", retries=self._retries)
+        await again(start, what=f"the start of container {name}", retries=self._retries)
+
+    def _body(self, order: _Order) -> dict[str, Any]:
+        limits = order.limits
+        memory = None if limits.memory_mb is None else limits.memory_mb << 20
+        host: dict[str, Any] = {
+            "AutoRemove": True,
+            "NetworkMode": "host" if order.network is Network.HOST else self._container_network or "none",
+            "CapDrop": list(DROPPED),
+            "SecurityOpt": ["no-new-privileges:true"],
+            "Memory": memory,
+            "MemorySwap": memory,
+            "PidsLimit": limits.processes,
+            "NanoCpus": None if limits.cpus is None else round(limits.cpus * 1e9),
+            "Mounts": [
+                {"Type": "bind", "Source": str(asset.source.absolute()), "Target": asset.target, "ReadOnly": True}
+                for asset in (order.assets if self._client.local else ())
+            ],
+        }
+        # It reaps what commands leave behind: bash waits for any child while it waits for one.
+        life = f"trap 'exit 0' TERM; sleep {math.ceil(order.lifetime_s)} & wait $!"
+        return {
+            "Image": order.image,
+            "Entrypoint": ["/bin/bash", "-c", life],
+            "Cmd": [],
+            "User": "0",
+            "WorkingDir": "/",
+            "Labels": {**order.labels, LABEL: order.label},
+            "HostConfig": {name: value for name, value in host.items() if value is not None},
+        }
+
+    async def _ready(self, order: _Order, name: str, ports: Ports) -> ScriptedSandbox:
+        remote = DockerRemote(name, client=self._client, ports=ports, timeout_s=self._timeout_s)
+        sandbox = ScriptedSandbox(
+            remote,
+            deadline=time.monotonic() + order.lifetime_s,
+            max_output_bytes=self._max_output_bytes,
+            retries=self._retries,
+        )
+        try:
+            async with asyncio.timeout(self._boot_timeout_s):
+                await sandbox.set_up()
+        except TimeoutError:
+            raise SandboxError(f"sandbox {name} was not ready within {self._boot_timeout_s:g} s") from None
+        for asset in () if self._client.local else order.assets:
+            await sandbox.put_asset(asset)
+        return sandbox
+
+    async def _end(self, label: str) -> int:
+        """Remove the containers of one boot's tries; returns how many there were."""
+        try:
+            async with asyncio.timeout(END_S):
+                return await again(
+                    lambda: self._remove_labelled(label), what=f"the end of {label}", retries=self._retries
+                )
+        except (TimeoutError, SandboxError) as error:
+            log.warning("container rl_agent-%s was not removed (%s); it ends with its lifetime", label, error)
+            return 0
+
+    async def _remove_labelled(self, label: str) -> int:
+        query = {"all": "true", "filters": json.dumps({"label": [f"{LABEL}={label}"]})}
+        found = await self._client.ask("GET", "/containers/json", query=query)
+        count = 0
+        for container in found:
+            try:
+                count += await remove(self._client, container["Id"])
+            except DockerError as error:
+                if failure_of(error) is not Failure.LOST:
+                    raise
+        return count
+
+    async def sweep(self) -> int:
+        """Remove the containers of this machine's processes that are gone; returns how many there were."""
+        count = 0
+        orphans = self._records.orphans()
+        if orphans:
+            await self._reach()
+        for label in orphans:
+            removal = functools.partial(self._remove_labelled, label)
+            count += await again(removal, what=f"the end of {label}", retries=self._retries)
+            self._records.forget(label)
+        return count
+
+
+async def _to_its_end(asked: Coroutine[Any, Any, object]) -> None:
+    """Await a request, also when cancelled: else what it makes would come after its removal was asked for."""
+    request = asyncio.ensure_future(asked)
+    try:
+        await asyncio.shield(request)
+    except asyncio.CancelledError:
+        await asyncio.wait([request])
+        if not request.cancelled():
+            _ = request.exception()
+        raise

@@ -1,0 +1,138 @@
+"""What containers leave behind, and what is said when there is no Docker."""
+
+from __future__ import annotations
+
+# ruff: noqa: ASYNC220
+import asyncio
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+import pytest
+
+from rl_agent.errors import ConfigError, SandboxError
+from rl_agent.sandboxes.base import SandboxLostError
+from rl_agent.sandboxes.docker.client import DockerClient
+from tests import podman
+
+if TYPE_CHECKING:
+    from rl_agent.sandboxes.docker.provider import DockerProvider
+
+
+@pytest.fixture
+def url(podman_url: str | None) -> str:
+    if podman_url is None:
+        pytest.skip(str(podman.missing()))
+    return podman_url
+
+
+@pytest.fixture
+def provider(url: str, tmp_path: Path) -> DockerProvider:
+    return podman.docker_provider(url, tmp_path)
+
+
+async def containers(url: str) -> list[str]:
+    found = await DockerClient(url, timeout_s=30).ask("GET", "/containers/json", query={"all": "true"})
+    return [container["Names"][0] for container in found]
+
+
+def records(folder: Path) -> list[str]:
+    return [path.name for path in (folder / "docker" / "docker" / "live").iterdir()]
+
+
+async def test_a_missing_service_is_one_clear_error(tmp_path: Path) -> None:
+    for url in (f"unix://{tmp_path}/none", "http://127.0.0.1:9"):
+        provider = podman.docker_provider(url, tmp_path)
+        with pytest.raises(ConfigError, match=r"no Docker answers[\s\S]*Remedy"):
+            async with provider.boot("x", lifetime_s=60):
+                pass
+    with pytest.raises(ConfigError, match=r"sandbox\.url"):
+        podman.docker_provider("ftp://x", tmp_path)
+
+
+@pytest.mark.parametrize("image", ["", "../containers/json?x", "a b", "/etc", "a/../b", "a\nb"])
+async def test_what_is_no_images_name_is_not_asked_for(image: str, provider: DockerProvider) -> None:
+    with pytest.raises(ConfigError, match=r"no image's name[\s\S]*Remedy"):
+        async with provider.boot(image, lifetime_s=60):
+            pass
+
+
+async def test_a_cancelled_boot_leaves_no_container(url: str, provider: DockerProvider, tmp_path: Path) -> None:
+    for delay in (0.02, 0.1, 0.2):
+        try:
+            async with asyncio.timeout(delay), provider.boot(podman.IMAGE, lifetime_s=60):
+                await asyncio.sleep(5)
+        except TimeoutError:
+            pass
+        assert await containers(url) == []
+    assert records(tmp_path) == []
+
+
+async def test_a_container_that_dies_is_lost_at_once(url: str, provider: DockerProvider) -> None:
+    async with provider.boot(podman.IMAGE, lifetime_s=60) as sandbox:
+        client = DockerClient(url, timeout_s=30)
+        async with asyncio.TaskGroup() as group:
+
+            async def kill() -> None:
+                await asyncio.sleep(0.5)
+                await client.ask("DELETE", f"/containers/{sandbox.id}", query={"force": "true"})
+
+            group.create_task(kill())
+            started = time.monotonic()
+            with pytest.raises(SandboxLostError):
+                await sandbox.exec("sleep 50", timeout=60)
+        for call in (sandbox.read_file("/etc/passwd"), sandbox.write_file("/tmp/x", b"x"), sandbox.expose(9)):
+            with pytest.raises(SandboxError):
+                await call
+        assert time.monotonic() - started < 30
+
+
+async def test_a_boot_whose_answer_was_lost_is_asked_for_again_and_gives_one_container(
+    url: str, provider: DockerProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = DockerClient.ask
+    lost: list[str] = []
+
+    async def ask(self: DockerClient, method: str, path: str, *rest: Any, **more: Any) -> Any:
+        answer = await real(self, method, path, *rest, **more)
+        if path == "/containers/create" and not lost:
+            lost.append(path)
+            raise aiohttp.ServerDisconnectedError
+        return answer
+
+    monkeypatch.setattr(DockerClient, "ask", ask)
+    async with provider.boot(podman.IMAGE, lifetime_s=60) as sandbox:
+        assert lost
+        assert await containers(url) == [f"/{sandbox.id}"]
+    assert await containers(url) == []
+
+
+OWNER = """
+import asyncio, sys
+from pathlib import Path
+from rl_agent.config.schema import register
+from tests import podman
+async def main():
+    async with podman.docker_provider(sys.argv[1], Path(sys.argv[2])).boot(podman.IMAGE, lifetime_s=600):
+        print("up", flush=True)
+        await asyncio.sleep(600)
+asyncio.run(main())
+"""
+
+
+async def test_what_a_killed_owner_left_is_removed_by_the_next_start(
+    url: str, provider: DockerProvider, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-c", OWNER, url, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[3]) as owner:
+        assert owner.stdout is not None
+        assert await asyncio.to_thread(owner.stdout.readline) == b"up\n"
+        owner.kill()
+    assert len(await containers(url)) == 1
+    async with provider.boot(podman.IMAGE, lifetime_s=60) as living:
+        assert await provider.sweep() == 1
+        assert await containers(url) == [f"/{living.id}"]
+    assert records(tmp_path) == []
