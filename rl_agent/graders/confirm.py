@@ -36,27 +36,28 @@ def plugin() -> dict[str, str | bytes]:
     return {f"{PLUGIN}.py": Path(__file__).with_name("pytest_channel.py").read_bytes()}
 
 
-async def told(sandbox: Sandbox) -> dict[str, list[str]]:
-    """Base name of a test -> its outcomes, as pytest told the plug-in; empty if pytest never started."""
+async def told(sandbox: Sandbox) -> dict[str, str]:
+    """Node id of a test -> the worst of its outcomes, as pytest told the plug-in; empty if pytest never started."""
     try:
         text = await sandbox.read_file(CHANNEL, user="root")
     except FileNotFoundError:
         return {}
-    found: dict[str, list[str]] = {}
+    found: dict[str, str] = {}
     for line in text.splitlines():
         try:
             name, outcome = json.loads(line)
         except (ValueError, TypeError):
             continue
         if outcome:
-            found.setdefault(_base(str(name)), []).append(str(outcome))
+            found[str(name)] = str(outcome) if found.get(str(name), PASSED) == PASSED else found[str(name)]
     return found
 
 
-def forged(names: Sequence[str], outcomes: Sequence[str], said: Mapping[str, Sequence[str]]) -> list[str]:
+def forged(names: Sequence[str], outcomes: Sequence[str], said: Mapping[str, str]) -> list[str]:
     """Named tests that the log has as passed and pytest has not (a parser may shorten names, so base names are compared)."""
+    confirmed = {_base(name) for name, outcome in said.items() if outcome == PASSED}
     passed = [name for name, outcome in zip(names, outcomes, strict=True) if outcome == PASSED]
-    return [name for name in passed if PASSED not in said.get(_base(name), ())]
+    return [name for name in passed if _base(name) not in confirmed]
 
 
 def _base(name: str) -> str:

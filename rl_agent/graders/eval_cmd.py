@@ -1,15 +1,17 @@
 """Judges by the task's own command: exit code 0 is solved.
 
-An exit code alone is easily forged by code that shares a process with its tests (`docs/graders.md` lists how); rows that
-name their tests are judged better.
+An exit code alone is easily forged by code that shares a process with its tests (`docs/graders.md` lists how). Where the row
+names tests, pytest itself must have seen each of them pass besides.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from rl_agent.graders import confirm
 from rl_agent.graders.base import Verdict, VerdictStatus
 from rl_agent.graders.judge import CACHES_OFF, Assets, PatchGrader
+from rl_agent.graders.names import Named, outcomes_of
 from rl_agent.graders.workspace import printed
 from rl_agent.tasks.task import EvalCmdSpec
 
@@ -24,25 +26,44 @@ class EvalCmdJudge:
 
     def test_files(self, spec: EvalCmdSpec) -> Sequence[str]:
         """See `Judge.test_files`. Hidden files need no protection: they replace whatever stands in their place."""
-        return spec.test_files
+        named = (name.partition("::")[0] for name in (*spec.fail_to_pass, *spec.pass_to_pass))
+        return tuple(dict.fromkeys((*spec.test_files, *named)))
 
     def assets(self, spec: EvalCmdSpec, options: Options) -> Assets:
         """See `Judge.assets`."""
-        return Assets(hidden=spec.files)
+        return Assets(hidden=spec.files, tools=confirm.plugin() if _names_tests(spec, options) else {})
 
     async def run(self, trial: Trial, spec: EvalCmdSpec) -> Verdict:
         """See `Judge.run`."""
         options = trial.options
+        named = _names_tests(spec, options)
+        environment = {**CACHES_OFF, **(confirm.ENVIRONMENT if named else {})}
         result = await trial.sandbox.exec(
-            spec.eval_cmd, cwd=trial.task.workdir, env=CACHES_OFF, timeout=options.timeout_s
+            spec.eval_cmd, cwd=trial.task.workdir, env=environment, timeout=options.timeout_s
         )
         log = printed(result, options.max_log_bytes)
         if result.timed_out:
             return Verdict(status=VerdictStatus.TIMEOUT, reward=0.0, tests_failed=1, log=log)
+        verdict = None
+        if named:
+            outcomes = outcomes_of((*spec.fail_to_pass, *spec.pass_to_pass), await confirm.told(trial.sandbox))
+            tests = Named(fail_to_pass=spec.fail_to_pass, pass_to_pass=spec.pass_to_pass, outcomes=outcomes)
+            verdict = tests.verdict(log=log, skipped_pass_to_pass=options.skipped_pass_to_pass)
         if result.exit_code == 0:
-            return Verdict(status=VerdictStatus.SOLVED, reward=1.0, tests_passed=1, log=log)
-        metadata = {"exit_code": result.exit_code}
-        return Verdict(status=VerdictStatus.FAILED, reward=0.0, tests_failed=1, log=log, metadata=metadata)
+            return verdict or Verdict(status=VerdictStatus.SOLVED, reward=1.0, tests_passed=1, log=log)
+        metadata = {**(verdict.metadata if verdict else {}), "exit_code": result.exit_code}
+        return Verdict(
+            status=VerdictStatus.FAILED,
+            reward=0.0,
+            tests_passed=verdict.tests_passed if verdict else 0,
+            tests_failed=max(1, verdict.tests_failed if verdict else 1),
+            log=log,
+            metadata=metadata,
+        )
+
+
+def _names_tests(spec: EvalCmdSpec, options: Options) -> bool:
+    return options.strict and bool(spec.fail_to_pass or spec.pass_to_pass)
 
 
 class EvalCmd(PatchGrader):

@@ -85,7 +85,7 @@ class SweBenchJudge:
 def judge_statuses(
     package: Package,
     statuses: Mapping[str, str],
-    said: Mapping[str, Sequence[str]] | None,
+    said: Mapping[str, str] | None,
     *,
     log: str = "",
     skipped_pass_to_pass: bool = False,

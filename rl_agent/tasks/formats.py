@@ -85,6 +85,8 @@ def _one_grader(row: Mapping[str, Any], place: Place) -> GraderSpec:
             eval_cmd=fields.text(row, "eval_cmd"),
             files=fields.files(row, "files"),
             test_files=fields.texts(row, "test_files"),
+            fail_to_pass=fields.texts(row, "fail_to_pass", "FAIL_TO_PASS"),
+            pass_to_pass=fields.texts(row, "pass_to_pass", "PASS_TO_PASS"),
         ),
         "f2p_script": lambda: _f2p(row),
         "f2p": lambda: _f2p(fields.mapping(row, "f2p")),

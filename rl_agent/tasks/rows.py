@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 from array import array
@@ -53,20 +54,18 @@ class RowTasks:
         self._quarantine = None if quarantine is None else Path(quarantine)
         self._store: RowStore | None = None
         self._left_out: frozenset[int] = frozenset()
+        self._last_order: tuple[str, array[int]] | None = None
 
     def tasks(self, seed: int, start: int = 0) -> Iterator[Task]:
         """See TaskSource. The stream goes through all good rows in an order of its own each epoch."""
         store = self._rows()
         epoch, position = divmod(start, len(store) - len(self._left_out))
         while True:
-            for number in self._order(store, f"{seed}/{epoch}"):
-                if number in self._left_out:
-                    continue
-                if position:
-                    position -= 1
-                    continue
+            order = self._order(store, f"{seed}/{epoch}")
+            good = (number for number in order if number not in self._left_out)
+            for number in itertools.islice(good, position, None):
                 yield self._task(store, number)
-            epoch += 1
+            epoch, position = epoch + 1, 0
 
     def once(self) -> Iterator[Task]:
         """Every good row once, in the order of the file."""
@@ -75,20 +74,24 @@ class RowTasks:
             if number not in self._left_out:
                 yield self._task(store, number)
 
-    def _order(self, store: RowStore, seed: str) -> Iterator[int]:
-        """All rows, block after block; both are shuffled."""
-        rng = Random(seed)  # noqa: S311 (not for secrets)
-        starts, first = [], 0
-        for length in store.blocks():
-            starts.append((first, length))
-            first += length
-        if self._shuffle:
-            rng.shuffle(starts)
-        for first, length in starts:
-            numbers = array("q", range(first, first + length))
+    def _order(self, store: RowStore, seed: str) -> array[int]:
+        """All rows, block after block; both are shuffled. The last order is kept: a run asks for it again each step."""
+        if self._last_order is None or self._last_order[0] != seed:
+            rng = Random(seed)  # noqa: S311 (not for secrets)
+            starts, first = [], 0
+            for length in store.blocks():
+                starts.append((first, length))
+                first += length
             if self._shuffle:
-                rng.shuffle(numbers)
-            yield from numbers
+                rng.shuffle(starts)
+            order = array("q")
+            for first, length in starts:
+                numbers = array("q", range(first, first + length))
+                if self._shuffle:
+                    rng.shuffle(numbers)
+                order.extend(numbers)
+            self._last_order = (seed, order)
+        return self._last_order[1]
 
     def _rows(self) -> RowStore:
         """The store; its rows are checked the first time, so that a bad one ends the run now and not hours into it."""

@@ -19,6 +19,9 @@ class EvalCmdSpec:
     """Hidden files, path relative to `workdir` -> text, written only in grading, after the patch."""
     test_files: tuple[str, ...] = ()
     """Tests that the repository itself holds (paths or patterns): what a patch does to them does not count."""
+    fail_to_pass: tuple[str, ...] = ()
+    """Node ids of pytest, which the command starts: each must be seen and pass besides. None: the exit code alone is believed."""
+    pass_to_pass: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

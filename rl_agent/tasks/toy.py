@@ -49,8 +49,13 @@ class ToyTask:
         """What the agent is told."""
         return f"Fix {self.file}: {self.function} must {self.kind.sentence}."
 
+    @property
+    def last_word(self) -> str:
+        """What the hidden test prints at its end: an exit code alone could come from the file under test."""
+        return f"PASS {zlib.crc32(self.task_id.encode()):08x}"
+
     def hidden_test(self) -> str:
-        """A script that exits with 0 exactly when the function does what it must on every sample."""
+        """A script that says its last word exactly when the function does what it must on every sample."""
         names = ", ".join(("x", "y")[: self.kind.arity])
         right = self.kind.right.format(x="x", y="y")
         return (
@@ -58,7 +63,7 @@ class ToyTask:
             f"for sample in {list(self.kind.samples)!r}:\n"
             f"    expected = (lambda {names}: {right})(*sample)\n"
             f"    assert {self.function}(*sample) == expected, sample\n"
-            "print('PASS')\n"
+            f"print({self.last_word!r})\n"
         )
 
     def gold_patch(self, expression: str) -> str:
@@ -77,7 +82,10 @@ class ToyTask:
             image=image,
             workdir=WORKDIR,
             files={self.file: self.source},
-            grader=EvalCmdSpec(eval_cmd=f"python3 {HIDDEN_TEST}", files={HIDDEN_TEST: self.hidden_test()}),
+            grader=EvalCmdSpec(
+                eval_cmd=f'[ "$(python3 {HIDDEN_TEST} | tail -n 1)" = "{self.last_word}" ]',
+                files={HIDDEN_TEST: self.hidden_test()},
+            ),
             gold_patch=self.gold_patch(self.right),
             metadata={"kind": self.kind.name},
         )

@@ -216,6 +216,9 @@ def spec(kind: str, tools: Path) -> GraderSpec:
             files={"hidden.py": "from calc import add\nassert add(2, 3) == 5\nassert add(-1, 1) == 0\n"},
             test_files=("tests/test_calc.py",),
         ),
+        "eval_cmd with names": EvalCmdSpec(
+            eval_cmd=f"{python} -m pytest -q -p no:cacheprovider tests", fail_to_pass=NAMES[:1], pass_to_pass=NAMES[1:]
+        ),
     }
     return specs[kind]
 
@@ -229,7 +232,7 @@ async def judged(
     return verdict
 
 
-ALL_KINDS = ("named", "script", "plain script", "swepro", "swebench", "eval_cmd")
+ALL_KINDS = ("named", "script", "plain script", "swepro", "swebench", "eval_cmd with names", "eval_cmd")
 HONEST_CASES = [("named", name) for name in HONEST] + [(kind, "fix") for kind in ALL_KINDS[1:]]
 SPREAD = [(ALL_KINDS[number % len(ALL_KINDS)], name) for number, name in enumerate(FOR_ALL)]
 CHEATS = [
@@ -238,6 +241,7 @@ CHEATS = [
     *(("named", name, NAMED[name]) for name in NAMED),
     *(("swepro", name, NAMED[name]) for name in NAMED),
     *(("swebench", name, NAMED[name]) for name in NAMED),
+    *(("eval_cmd with names", name, NAMED[name]) for name in NAMED),
     *(("script", name, NAMED[name]) for name in ("os._exit at import", "sys.exit at import", "fork")),
     *(("plain script", name, NAMED[name]) for name in EXIT_CODE_ONLY),
     *(("named", name, RUNNER_ONLY[name]) for name in RUNNER_ONLY),

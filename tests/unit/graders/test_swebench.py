@@ -67,8 +67,8 @@ def test_a_skipped_pass_to_pass_test_may_be_allowed() -> None:
 def test_what_pytest_does_not_confirm_was_forged() -> None:
     seen = {"t.py::a": "passed", "t.py::b": "passed"}
     tests = package(("t.py::a",), ("t.py::b",))
-    assert judge_statuses(tests, seen, {"a": ["passed"], "b": ["passed"]}).status == "solved"
-    verdict = judge_statuses(tests, seen, {"a": ["failed"], "b": ["passed"]})
+    assert judge_statuses(tests, seen, {"t.py::a": "passed", "t.py::b": "passed"}).status == "solved"
+    verdict = judge_statuses(tests, seen, {"t.py::a": "failed", "t.py::b": "passed"})
     assert (verdict.status, verdict.metadata["signals"]) == ("tampered", {"forged_report": ["t.py::a"]})
 
 
