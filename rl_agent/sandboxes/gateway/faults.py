@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from rl_agent.sandboxes.gateway.wire import CUT_KEY
+from rl_agent.sandboxes.gateway.wire import CUT_KEY, HALF_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,6 +35,12 @@ class FaultKind(StrEnum):
     """The connection breaks after `frames` whole frames of the answer."""
     HALF_FRAME = "half_frame"
     """The same, in the middle of the next frame."""
+    TRUNCATE = "truncate"
+    """Half of the request's body arrives; then the connection breaks, and nothing is done."""
+    HALF_FILE = "half_file"
+    """The connection breaks in the middle of a file that is downloaded."""
+    SHORT_FILE = "short_file"
+    """A file that is downloaded ends in its middle, as if it were whole."""
     KILL_BEFORE = "kill_before"
     """The box dies before the request is served."""
     KILL_AFTER = "kill_after"
@@ -101,6 +107,11 @@ async def _before(fault: Fault, request: web.Request, boxes: Boxes) -> web.Respo
             request[CUT_KEY] = fault.frames
         case FaultKind.HALF_FRAME:
             request[CUT_KEY] = -1 - fault.frames
+        case FaultKind.TRUNCATE:
+            await request.content.read((request.content_length or 2) // 2)
+            _break(request)
+        case FaultKind.HALF_FILE | FaultKind.SHORT_FILE:
+            request[HALF_KEY] = fault.kind is FaultKind.HALF_FILE
         case FaultKind.KILL_BEFORE:
             await _kill(request, boxes)
         case _:

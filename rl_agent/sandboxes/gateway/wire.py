@@ -22,6 +22,9 @@ END_OF_STREAM: Final = 2
 CUT_KEY: Final = web.RequestKey("cut", int)
 """Set by fault injection: after so many frames the connection breaks; negative: in the middle of the frame after."""
 
+HALF_KEY: Final = web.RequestKey("half", bool)
+"""Set by fault injection: a downloaded file ends in its middle; true: and the connection breaks there."""
+
 
 class Code(StrEnum):
     """Connect's error codes."""
