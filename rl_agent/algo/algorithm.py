@@ -3,27 +3,54 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import torch
 
+from rl_agent.algo.base import CorrectionInput, LossTerms, MarksTokens, WithCritic
+from rl_agent.algo.correction.none import NoCorrection
+from rl_agent.algo.correction.proximal import approximated
+from rl_agent.algo.prepared import Prepared
+from rl_agent.algo.ratio import LOGPROB_FLOOR, log_ratio
+from rl_agent.algo.scores import Need
 from rl_agent.config.algo import LrDecay, SegmentCredit
+from rl_agent.config.algo_parts import KlPlace, Proximal
 from rl_agent.config.load import build, locate, parameters, target
 from rl_agent.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rl_agent.algo.base import Advantage, Aggregation, LossInput, LossTerms, TokenLoss
+    from rl_agent.algo.base import (
+        Advantage,
+        Aggregation,
+        Correction,
+        CorrectionTerms,
+        Kl,
+        LossInput,
+        ShapedBatch,
+        Shaping,
+        TokenLoss,
+    )
     from rl_agent.algo.batch import Float32, TrainBatch
+
+PARTS: Final = ("advantage", "loss", "correction", "kl", "aggregation", "shaping")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Algorithm:
-    """Built from conf/algo; every part is an object that is called. Fields: see `AlgorithmConfig`."""
+    """Built from conf/algo; every part is an object that is called. Fields: see `AlgorithmConfig`.
+
+    The trainer asks in this order: `shaped`, `needs` (and scores the batch), `prepared`, then for each minibatch `weights`, and
+    for each micro-batch `token_loss`.
+    """
 
     advantage: Advantage
     loss: TokenLoss
+    correction: Correction
+    kl: Kl
     aggregation: Aggregation
+    shaping: Shaping
     lr: float
     lr_warmup_steps: int
     lr_decay: LrDecay
@@ -42,6 +69,57 @@ class Algorithm:
             if getattr(self, name) < 0:
                 raise ConfigError(f"algo.{name} is {getattr(self, name)}; it must not be negative")
 
+    @property
+    def needs(self) -> frozenset[Need]:
+        """The scores that a batch must have before `prepared`."""
+        own: frozenset[Need] = frozenset()
+        if self.correction.proximal is Proximal.recomputed:
+            own = frozenset({Need.OLD_LOGPROBS})
+        return own.union(*(getattr(getattr(self, part), "needs", own) for part in PARTS))
+
+    @property
+    def critic(self) -> WithCritic | None:
+        """What the critic is to learn, if there is one."""
+        return self.advantage if isinstance(self.advantage, WithCritic) else None
+
+    @property
+    def trains_without_advantage(self) -> bool:
+        """Whether a batch whose advantages are all zero still has a gradient."""
+        return self.kl.place is KlPlace.loss or bool(getattr(self.loss, "trains_without_advantage", False))
+
+    def shaped(self, batch: TrainBatch) -> ShapedBatch:
+        """The batch with its final rewards, without what is not to train."""
+        return self.shaping(batch)
+
+    def prepared(self, batch: TrainBatch, kl_coefficient: float | None = None) -> Prepared:
+        """Everything that is of the batch as a whole. It has been scored with `needs`, on the same weights.
+
+        `kl_coefficient`: None stands for the configured one; others come from adapting it.
+        """
+        coefficient = self.kl.coefficient if kl_coefficient is None else kl_coefficient
+        old = _floored(batch.rollout_logprobs)
+        if self.correction.proximal is Proximal.recomputed:
+            old = np.where(batch.loss_mask, _floored(batch.scores.get(Need.OLD_LOGPROBS)), np.float32(0.0))
+        divergence = self._divergence(batch, old)
+        if divergence is not None and self.kl.place is KlPlace.reward:
+            earned = np.where(batch.loss_mask, -coefficient * divergence, 0.0).astype(np.float32)
+            batch = replace(batch, token_rewards=earned)
+        advantages = self.advantages(batch)
+        terms = None
+        if self.correction.proximal is Proximal.recomputed and not isinstance(self.correction, NoCorrection):
+            terms = self._corrected_whole(batch, old)
+        return Prepared(
+            batch=batch,
+            advantages=advantages,
+            old_logprobs=old,
+            correction=None if terms is None else terms.weights.numpy(),
+            corrected=None if terms is None else terms.corrected.numpy(),
+            marked=self.loss.marks(batch, advantages) if isinstance(self.loss, MarksTokens) else None,
+            value_targets=None if self.critic is None else self.critic.value_targets(batch),
+            kl=None if divergence is None else float(divergence[batch.loss_mask].mean(dtype=np.float64)),
+            kl_coefficient=coefficient,
+        )
+
     def advantages(self, batch: TrainBatch) -> Float32:
         """[T] float32: the advantage of each token, after the segments have shared it (`segment_credit`)."""
         values = _checked("advantage", self.advantage(batch), batch)
@@ -55,8 +133,21 @@ class Algorithm:
         return _checked("aggregation", self.aggregation(batch), batch)
 
     def token_loss(self, inputs: LossInput) -> LossTerms:
-        """The loss of each token of a micro-batch."""
-        return self.loss(inputs)
+        """The loss of each token of a micro-batch: the loss part's, corrected, with the penalty that belongs into the loss."""
+        inputs = self._around(replace(inputs, logprobs=inputs.logprobs.clamp(min=LOGPROB_FLOOR)))
+        terms = self.loss(inputs)
+        loss, metrics = terms.loss, dict(terms.metrics)
+        if inputs.correction is not None:
+            loss = loss * inputs.correction
+            metrics |= {"correction/weight": inputs.correction, "correction/rejected": inputs.correction == 0}
+            if inputs.corrected is not None:
+                metrics["correction/changed"] = inputs.corrected
+        if inputs.reference_logprobs is not None:
+            penalty = self.kl(inputs.logprobs, inputs.reference_logprobs, inputs.rollout_logprobs)
+            metrics["reference_kl"] = penalty.detach()
+            if self.kl.place is KlPlace.loss:
+                loss = loss + inputs.kl_coefficient * penalty
+        return LossTerms(loss=loss, metrics=metrics)
 
     def learning_rate(self, step: int, total_steps: int) -> float:
         """The learning rate of the batch after `step` finished ones, out of `total_steps`."""
@@ -69,12 +160,55 @@ class Algorithm:
         left = 1.0 - done if self.lr_decay is LrDecay.linear else 0.5 * (1.0 + math.cos(math.pi * done))
         return self.lr * (self.lr_min_ratio + (1.0 - self.lr_min_ratio) * left)
 
+    def _around(self, inputs: LossInput) -> LossInput:
+        """With the proximal policy and its correction, where both follow from the current policy."""
+        proximal = self.correction.proximal
+        if proximal not in (Proximal.approximated, Proximal.current):
+            return inputs
+        sampler = inputs.old_logprobs
+        old = inputs.logprobs.detach()
+        if proximal is Proximal.approximated:
+            if inputs.staleness is None:
+                raise ConfigError("algo.correction.proximal=approximated needs the weight version of every token")
+            old = approximated(old, sampler, inputs.staleness)
+        inputs = replace(inputs, old_logprobs=old, rollout_logprobs=sampler)
+        if isinstance(self.correction, NoCorrection):
+            return inputs
+        terms = self.correction(
+            CorrectionInput(log_weights=log_ratio(old, sampler), loss_mask=inputs.loss_mask, sequence=inputs.segment)
+        )
+        return replace(inputs, correction=terms.weights, corrected=terms.corrected)
+
+    def _corrected_whole(self, batch: TrainBatch, old: Float32) -> CorrectionTerms:
+        """Sequences are whole rollouts: so the correction does not depend on how they were cut."""
+        rollout = torch.from_numpy(batch.token_rollout().astype(np.int64))
+        sampler = torch.from_numpy(_floored(batch.rollout_logprobs))
+        return self.correction(
+            CorrectionInput(
+                log_weights=log_ratio(torch.from_numpy(old), sampler),
+                loss_mask=torch.from_numpy(batch.loss_mask),
+                sequence=rollout,
+            )
+        )
+
+    def _divergence(self, batch: TrainBatch, old: Float32) -> Float32 | None:
+        """[T] float32: from the reference policy, before the update; None without a reference or without a trained token."""
+        if self.kl.place is KlPlace.nowhere or not batch.loss_mask.any():
+            return None
+        reference = torch.from_numpy(_floored(batch.scores.get(Need.REFERENCE_LOGPROBS)))
+        value: Float32 = self.kl(torch.from_numpy(old), reference, None).numpy()
+        return value
+
 
 def build_algorithm(node: Any) -> Algorithm:
     """The algorithm that a loaded `algo` config describes, its parts built first."""
-    parts = {name: build(getattr(node, name)) for name in ("advantage", "loss", "aggregation")}
+    parts = {name: build(getattr(node, name)) for name in PARTS}
     algorithm: Algorithm = locate(target(node))(**(parameters(node) | parts))
     return algorithm
+
+
+def _floored(logprobs: Float32) -> Float32:
+    return np.maximum(logprobs, np.float32(LOGPROB_FLOOR))
 
 
 def _checked(part: str, values: Float32, batch: TrainBatch) -> Float32:

@@ -8,10 +8,12 @@ Example: two rollouts of one group, the first with two segments of 3 and 2 token
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+
+from rl_agent.algo.scores import Scores
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -19,6 +21,25 @@ if TYPE_CHECKING:
     Int32 = npt.NDArray[np.int32]
     Float32 = npt.NDArray[np.float32]
     Bool = npt.NDArray[np.bool_]
+
+_TOKEN_ARRAYS: Final = ("tokens", "loss_mask", "rollout_logprobs", "weight_versions", "token_rewards")
+_ROLLOUT_ARRAYS: Final = ("rewards", "rollout_group")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutFacts:
+    """What is known of each rollout besides its tokens and its reward. All [R]."""
+
+    truncated: Bool
+    """A limit on tokens or turns, or the time budget, cut it short."""
+    greedy: Bool
+    """Sampled at temperature 0 as a baseline for the others of its group: it never trains."""
+    turns: Int32
+    ill_formed: Int32
+    """Replies with a tool call that could not be read."""
+    tool_calls: Int32
+    tool_errors: Int32
+    """Tool results that the agent program marked as errors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,13 +55,18 @@ class TrainBatch:
     weight_versions: Int32
     """[T] int32: -1 where not sampled."""
     segment_lengths: Int32
-    """[S] int32, sums to T."""
+    """[S] int32, sums to T. A rollout's segments stand in the order of time."""
     segment_rollout: Int32
     """[S] int32: index into the [R] arrays."""
     rewards: Float32
     """[R] float32. Rollouts without a reward (infrastructure errors) are not in a batch (law 4)."""
     rollout_group: Int32
     """[R] int32: which rollouts are of one task and are compared (law 8)."""
+    facts: RolloutFacts | None = None
+    """None where nobody knows (demonstrations)."""
+    token_rewards: Float32 | None = None
+    """[T] float32: rewards of single tokens besides those of rollouts; None: there are none."""
+    scores: Scores = field(default_factory=Scores)
 
     def __post_init__(self) -> None:
         total = len(self.tokens)
@@ -62,3 +88,52 @@ class TrainBatch:
     def token_rollout(self) -> Int32:
         """[T] int32: the rollout of each token."""
         return np.repeat(self.segment_rollout, self.segment_lengths)
+
+    def trained_tokens(self) -> Int32:
+        """[R] int32: trained tokens of each rollout."""
+        of_segment = self.segment_sums(self.loss_mask)
+        return np.bincount(self.segment_rollout, weights=of_segment, minlength=len(self.rewards)).astype(np.int32)
+
+    def segment_sums(self, values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+        """[S] float64: the sum of a [T] array over each segment."""
+        total = np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])
+        ends = np.cumsum(self.segment_lengths)
+        sums: npt.NDArray[np.float64] = total[ends] - total[ends - self.segment_lengths]
+        return sums
+
+    def returns(self) -> Float32:
+        """[R] float32: each rollout's reward and what its tokens earned besides."""
+        if self.token_rewards is None:
+            return self.rewards
+        earned = self.segment_sums(self.token_rewards)
+        by_rollout = np.bincount(self.segment_rollout, weights=earned, minlength=len(self.rewards))
+        return (self.rewards + by_rollout).astype(np.float32)
+
+    def select(self, rollouts: Int32) -> tuple[TrainBatch, Int32]:
+        """The part that belongs to `rollouts`, and where its tokens stand in the whole ([t] int32)."""
+        chosen = np.isin(self.segment_rollout, rollouts)
+        tokens = np.flatnonzero(np.repeat(chosen, self.segment_lengths)).astype(np.int32)
+        number = np.full(len(self.rewards), -1, dtype=np.int32)
+        number[rollouts] = np.arange(len(rollouts), dtype=np.int32)
+        arrays: dict[str, Any] = {name: _at(getattr(self, name), tokens) for name in _TOKEN_ARRAYS}
+        arrays |= {name: getattr(self, name)[rollouts] for name in _ROLLOUT_ARRAYS}
+        part = replace(
+            self,
+            **arrays,
+            segment_lengths=self.segment_lengths[chosen],
+            segment_rollout=number[self.segment_rollout[chosen]],
+            facts=_each(self.facts, rollouts),
+            scores=_each(self.scores, tokens),
+        )
+        return part, tokens
+
+
+def _at(values: npt.NDArray[Any] | None, places: Int32) -> npt.NDArray[Any] | None:
+    return None if values is None else values[places]
+
+
+def _each(arrays: Any, places: Int32) -> Any:
+    """A dataclass of arrays, each of them at `places`."""
+    if arrays is None:
+        return None
+    return replace(arrays, **{f.name: _at(getattr(arrays, f.name), places) for f in fields(arrays)})

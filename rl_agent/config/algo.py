@@ -1,4 +1,7 @@
-"""The schema of conf/algo: the learning algorithm and the parts it is put together from."""
+"""The schema of conf/algo: the learning algorithm and the parts that say what each token is worth and how much it counts.
+
+The other parts are in `algo_loss` and `algo_parts`.
+"""
 
 from __future__ import annotations
 
@@ -29,15 +32,21 @@ class LrDecay(StrEnum):
 
 @dataclass(slots=True, kw_only=True)
 class AlgorithmConfig:
-    """A bundle: chooses the parts (`algo/advantage`, `algo/loss`, `algo/aggregation`) and holds what no part owns."""
+    """A bundle: chooses the six parts (`algo/advantage`, `algo/loss`, ...) and holds what no part owns."""
 
     _target_: str = "rl_agent.algo.algorithm.Algorithm"
     advantage: Any = "???"
     """Rewards -> advantage of each token."""
     loss: Any = "???"
     """Log-probabilities and advantages -> loss of each token."""
+    correction: Any = "???"
+    """How far the sampler may be from the trainer, and what is done about it."""
+    kl: Any = "???"
+    """What leaving a reference policy costs."""
     aggregation: Any = "???"
     """Weight of each token's loss in the batch's loss."""
+    shaping: Any = "???"
+    """What is added to graded rewards, and which rollouts train."""
     lr: float = 1.0e-6
     lr_warmup_steps: int = 0
     """The learning rate rises in a straight line over this many steps."""
@@ -61,8 +70,93 @@ class GrpoAdvantageConfig:
 
     _target_: str = "rl_agent.algo.advantage.grpo.GrpoAdvantage"
     divide_by_std: bool = True
+    """False: Dr. GRPO's."""
     epsilon: float = 1.0e-6
     """Added to the standard deviation."""
+    whiten: bool = False
+    """Then subtract the mean over the batch's trained tokens, and divide by their standard deviation."""
+
+
+@dataclass(slots=True, kw_only=True)
+class RlooAdvantageConfig:
+    """Reward against the mean of the group's others."""
+
+    _target_: str = "rl_agent.algo.advantage.rloo.RlooAdvantage"
+    whiten: bool = False
+    """As in advantage=grpo."""
+
+
+@dataclass(slots=True, kw_only=True)
+class ReinforcePlusPlusAdvantageConfig:
+    """Discounted returns, whitened over the batch."""
+
+    _target_: str = "rl_agent.algo.advantage.reinforce_plus_plus.ReinforcePlusPlusAdvantage"
+    gamma: float = 1.0
+    """Discount of a reward for each trained token before it."""
+    baseline: bool = False
+    """Subtract the group's mean reward first."""
+    whiten: bool = True
+    """As in advantage=grpo; what the name stands for."""
+
+
+@dataclass(slots=True, kw_only=True)
+class MaxRlAdvantageConfig:
+    """Reward above the group's mean, in parts of that mean."""
+
+    _target_: str = "rl_agent.algo.advantage.maxrl.MaxRlAdvantage"
+    epsilon: float = 1.0e-6
+    """Added to the mean."""
+    whiten: bool = False
+    """As in advantage=grpo."""
+
+
+@dataclass(slots=True, kw_only=True)
+class OpoAdvantageConfig:
+    """Reward against the group's mean weighted by length."""
+
+    _target_: str = "rl_agent.algo.advantage.opo.OpoAdvantage"
+    whiten: bool = False
+    """As in advantage=grpo."""
+
+
+@dataclass(slots=True, kw_only=True)
+class PassAtKAdvantageConfig:
+    """The chance that one of k rollouts succeeds."""
+
+    _target_: str = "rl_agent.algo.advantage.pass_at_k.PassAtKAdvantage"
+    k: int = 4
+    success: float = 1.0
+    """The least reward of a success."""
+    whiten: bool = False
+    """As in advantage=grpo."""
+
+
+@dataclass(slots=True, kw_only=True)
+class RemaxAdvantageConfig:
+    """Reward against that of a greedy rollout of the same task."""
+
+    _target_: str = "rl_agent.algo.advantage.remax.RemaxAdvantage"
+    greedy_rollouts: int = 1
+    """How many of a group's `algo.group_size` rollouts are sampled at temperature 0; they never train."""
+    whiten: bool = False
+    """As in advantage=grpo."""
+
+
+@dataclass(slots=True, kw_only=True)
+class GaeAdvantageConfig:
+    """Generalised advantage estimation, with a critic."""
+
+    _target_: str = "rl_agent.algo.advantage.gae.GaeAdvantage"
+    gamma: float = 1.0
+    """Discount of a reward for each trained token before it."""
+    lam: float = 0.95
+    """Lambda: 1 trusts returns, 0 the critic."""
+    critic_lr: float = 1.0e-5
+    """Constant, whatever `algo.lr` does."""
+    value_clip: float | None = 0.2
+    """How far a value may leave the one before the step; null: freely."""
+    whiten: bool = True
+    """As in advantage=grpo."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -74,24 +168,6 @@ class ConstantAdvantageConfig:
 
 
 @dataclass(slots=True, kw_only=True)
-class PpoClipLossConfig:
-    """PPO's clipped surrogate."""
-
-    _target_: str = "rl_agent.algo.loss.ppo_clip.PpoClipLoss"
-    clip_low: float = 0.2
-    """Distance below 1 at which the ratio is clipped."""
-    clip_high: float = 0.28
-    """Distance above 1 at which the ratio is clipped."""
-
-
-@dataclass(slots=True, kw_only=True)
-class SftLossConfig:
-    """Negative log-likelihood."""
-
-    _target_: str = "rl_agent.algo.loss.sft.SftLoss"
-
-
-@dataclass(slots=True, kw_only=True)
 class TokenMeanConfig:
     """Every trained token counts the same."""
 
@@ -99,10 +175,28 @@ class TokenMeanConfig:
 
 
 @dataclass(slots=True, kw_only=True)
+class SequenceMeanConfig:
+    """Every segment counts the same, however long."""
+
+    _target_: str = "rl_agent.algo.aggregation.sequence_mean.SequenceMean"
+
+
+@dataclass(slots=True, kw_only=True)
 class RolloutMeanConfig:
     """Every rollout counts the same, however long and in however many segments."""
 
     _target_: str = "rl_agent.algo.aggregation.rollout_mean.RolloutMean"
+
+
+@dataclass(slots=True, kw_only=True)
+class TokenSumConfig:
+    """The sum over trained tokens, divided by a constant."""
+
+    _target_: str = "rl_agent.algo.aggregation.token_sum.TokenSum"
+    constant: float = 1.0
+    """Dr. GRPO: the most tokens that a rollout may have."""
+    per_rollout: bool = True
+    """Divide by the number of rollouts with a trained token as well."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -117,15 +211,24 @@ class ContextMeanConfig:
 SCHEMAS: Final = {"algorithm": AlgorithmConfig}
 """Schemas of conf/algo/*.yaml."""
 
-ADVANTAGE_SCHEMAS: Final = {"grpo": GrpoAdvantageConfig, "constant": ConstantAdvantageConfig}
+ADVANTAGE_SCHEMAS: Final = {
+    "grpo": GrpoAdvantageConfig,
+    "rloo": RlooAdvantageConfig,
+    "reinforce_plus_plus": ReinforcePlusPlusAdvantageConfig,
+    "maxrl": MaxRlAdvantageConfig,
+    "opo": OpoAdvantageConfig,
+    "pass_at_k": PassAtKAdvantageConfig,
+    "remax": RemaxAdvantageConfig,
+    "gae": GaeAdvantageConfig,
+    "constant": ConstantAdvantageConfig,
+}
 """Schemas of conf/algo/advantage/*.yaml."""
-
-LOSS_SCHEMAS: Final = {"ppo_clip": PpoClipLossConfig, "sft": SftLossConfig}
-"""Schemas of conf/algo/loss/*.yaml."""
 
 AGGREGATION_SCHEMAS: Final = {
     "token_mean": TokenMeanConfig,
+    "sequence_mean": SequenceMeanConfig,
     "rollout_mean": RolloutMeanConfig,
+    "token_sum": TokenSumConfig,
     "context_mean": ContextMeanConfig,
 }
 """Schemas of conf/algo/aggregation/*.yaml."""

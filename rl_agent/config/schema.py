@@ -16,6 +16,8 @@ from omegaconf import MISSING
 from rl_agent.config import (
     adapter,
     algo,
+    algo_loss,
+    algo_parts,
     cluster,
     data,
     engine,
@@ -46,7 +48,10 @@ GROUPS: Final[Mapping[str, Mapping[str, type]]] = {
     "cluster": cluster.SCHEMAS,
     "tracking": tracking.SCHEMAS,
     "algo/advantage": algo.ADVANTAGE_SCHEMAS,
-    "algo/loss": algo.LOSS_SCHEMAS,
+    "algo/loss": algo_loss.LOSS_SCHEMAS,
+    "algo/correction": algo_parts.CORRECTION_SCHEMAS,
+    "algo/kl": algo_parts.KL_SCHEMAS,
+    "algo/shaping": algo_parts.SHAPING_SCHEMAS,
     "algo/aggregation": algo.AGGREGATION_SCHEMAS,
 }
 """Group -> schema name -> dataclass."""

@@ -1,4 +1,4 @@
-"""Which segments go together: micro-batches under a token budget, minibatches of whole rollouts. Pure NumPy."""
+"""Which segments go together in a micro-batch, under a token budget. Pure NumPy."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rl_agent.algo.batch import TrainBatch
-
 if TYPE_CHECKING:
-    from rl_agent.algo.batch import Int32
+    from rl_agent.algo.batch import Int32, TrainBatch
 
 
 def plan(lengths: Int32, *, budget: int, copies: int) -> list[list[int]]:
@@ -38,18 +36,4 @@ def plan(lengths: Int32, *, budget: int, copies: int) -> list[list[int]]:
 
 def select_rollouts(batch: TrainBatch, rollouts: Int32) -> tuple[TrainBatch, Int32]:
     """The part of a batch that belongs to `rollouts`, and where its tokens stand in the whole ([t] int32)."""
-    chosen = np.isin(batch.segment_rollout, rollouts)
-    tokens = np.flatnonzero(np.repeat(chosen, batch.segment_lengths)).astype(np.int32)
-    number = np.full(len(batch.rewards), -1, dtype=np.int32)
-    number[rollouts] = np.arange(len(rollouts), dtype=np.int32)
-    part = TrainBatch(
-        tokens=batch.tokens[tokens],
-        loss_mask=batch.loss_mask[tokens],
-        rollout_logprobs=batch.rollout_logprobs[tokens],
-        weight_versions=batch.weight_versions[tokens],
-        segment_lengths=batch.segment_lengths[chosen],
-        segment_rollout=number[batch.segment_rollout[chosen]],
-        rewards=batch.rewards[rollouts],
-        rollout_group=batch.rollout_group[rollouts],
-    )
-    return part, tokens
+    return batch.select(rollouts)

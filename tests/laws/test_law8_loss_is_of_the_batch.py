@@ -18,13 +18,9 @@ from hypothesis import strategies as st
 from rl_agent.algo.algorithm import build_algorithm
 from rl_agent.algo.base import LossInput
 from rl_agent.algo.batch import TrainBatch
-from rl_agent.config.algo import (
-    AlgorithmConfig,
-    GrpoAdvantageConfig,
-    PpoClipLossConfig,
-    RolloutMeanConfig,
-    TokenMeanConfig,
-)
+from rl_agent.config.algo import AlgorithmConfig, GrpoAdvantageConfig, RolloutMeanConfig, TokenMeanConfig
+from rl_agent.config.algo_loss import PpoClipLossConfig
+from rl_agent.config.algo_parts import NoCorrectionConfig, NoKlConfig, ShapingConfig
 from rl_agent.trainer.plan import plan
 
 if TYPE_CHECKING:
@@ -36,7 +32,12 @@ AGGREGATIONS = {"token_mean": TokenMeanConfig(), "rollout_mean": RolloutMeanConf
 def grpo(aggregation: str) -> Algorithm:
     return build_algorithm(
         AlgorithmConfig(
-            advantage=GrpoAdvantageConfig(), loss=PpoClipLossConfig(), aggregation=AGGREGATIONS[aggregation]
+            advantage=GrpoAdvantageConfig(),
+            loss=PpoClipLossConfig(),
+            correction=NoCorrectionConfig(),
+            kl=NoKlConfig(),
+            aggregation=AGGREGATIONS[aggregation],
+            shaping=ShapingConfig(),
         )
     )
 

@@ -2,8 +2,8 @@
 
     A_i = (r_i - mean_g) / (std_g + epsilon)        std_g unbiased (n - 1); without `divide_by_std` the division is left out
 
-Worked: rewards 1, 0, 0, 1 in one group: mean 0.5, std 0.57735, A = +-0.86602.
-Limits: a group of one, or one whose rewards are all equal, says nothing: A = 0.
+Without the division it is Dr. GRPO's (arXiv 2503.20783). Worked: rewards 1, 0, 0, 1 in one group: mean 0.5, std 0.57735,
+A = +-0.86602. Limits: a group of one, or one whose rewards are all equal, says nothing: A = 0.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from rl_agent.algo.advantage.spread import to_tokens
 
 if TYPE_CHECKING:
     from rl_agent.algo.batch import Float32, Int32, TrainBatch
@@ -23,13 +25,14 @@ class GrpoAdvantage:
 
     divide_by_std: bool
     epsilon: float
+    whiten: bool
 
     def __call__(self, batch: TrainBatch) -> Float32:
         """[T] float32."""
         of_rollout = group_advantages(
-            batch.rewards, batch.rollout_group, divide_by_std=self.divide_by_std, epsilon=self.epsilon
+            batch.returns(), batch.rollout_group, divide_by_std=self.divide_by_std, epsilon=self.epsilon
         )
-        return of_rollout[batch.token_rollout()]
+        return to_tokens(batch, of_rollout, whiten=self.whiten)
 
 
 def group_advantages(rewards: Float32, groups: Int32, *, divide_by_std: bool, epsilon: float) -> Float32:

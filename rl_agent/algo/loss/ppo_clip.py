@@ -11,17 +11,17 @@ pushes to, it is 0.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import torch
 
 from rl_agent.algo.base import LossTerms
+from rl_agent.algo.ratio import log_ratio
 
 if TYPE_CHECKING:
-    from rl_agent.algo.base import LossInput
+    from torch import Tensor
 
-LOG_RATIO_LIMIT: Final = 20.0
-"""exp(20) is 5e8: beyond every sensible bound, and far from the float32 overflow that would make the gradient NaN."""
+    from rl_agent.algo.base import LossInput
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,9 +33,13 @@ class PpoClipLoss:
 
     def __call__(self, inputs: LossInput) -> LossTerms:
         """`clip_fraction`: where the clipped term is the larger one, so the token gives no gradient."""
-        log_ratio = (inputs.logprobs - inputs.old_logprobs).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
-        ratio = log_ratio.exp()
-        free = -inputs.advantages * ratio
-        clipped = -inputs.advantages * ratio.clamp(1.0 - self.clip_low, 1.0 + self.clip_high)
-        metrics = {"clip_fraction": (clipped > free).float().detach(), "ratio": ratio.detach()}
-        return LossTerms(loss=torch.maximum(free, clipped), metrics=metrics)
+        ratio = log_ratio(inputs.logprobs, inputs.old_logprobs).exp()
+        return clipped_surrogate(ratio, inputs.advantages, self.clip_low, self.clip_high)
+
+
+def clipped_surrogate(ratio: Tensor, advantages: Tensor, clip_low: float, clip_high: float) -> LossTerms:
+    """The loss of each token for ratios of whatever kind, with the metrics `ratio` and `clip_fraction`."""
+    free = -advantages * ratio
+    clipped = -advantages * ratio.clamp(1.0 - clip_low, 1.0 + clip_high)
+    metrics = {"clip_fraction": (clipped > free).detach(), "ratio": ratio.detach()}
+    return LossTerms(loss=torch.maximum(free, clipped), metrics=metrics)

@@ -10,7 +10,9 @@ import torch
 from rl_agent.algo.algorithm import Algorithm, build_algorithm
 from rl_agent.algo.base import LossInput
 from rl_agent.algo.batch import TrainBatch
-from rl_agent.config.algo import AlgorithmConfig, GrpoAdvantageConfig, PpoClipLossConfig, TokenMeanConfig
+from rl_agent.config.algo import AlgorithmConfig, GrpoAdvantageConfig, TokenMeanConfig
+from rl_agent.config.algo_loss import PpoClipLossConfig
+from rl_agent.config.algo_parts import NoCorrectionConfig, NoKlConfig, ShapingConfig
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,7 +37,14 @@ def batch(
 
 def algorithm(**fields: Any) -> Algorithm:
     """GRPO unless something else is said."""
-    parts = {"advantage": GrpoAdvantageConfig(), "loss": PpoClipLossConfig(), "aggregation": TokenMeanConfig()}
+    parts = {
+        "advantage": GrpoAdvantageConfig(),
+        "loss": PpoClipLossConfig(),
+        "correction": NoCorrectionConfig(),
+        "kl": NoKlConfig(),
+        "aggregation": TokenMeanConfig(),
+        "shaping": ShapingConfig(),
+    }
     return build_algorithm(AlgorithmConfig(**(parts | fields)))
 
 

@@ -10,11 +10,22 @@ import numpy as np
 import pytest
 from algo_cases import algorithm, batch
 
-from rl_agent.config.algo import ADVANTAGE_SCHEMAS, AGGREGATION_SCHEMAS, LOSS_SCHEMAS, SCHEMAS, LrDecay
+from rl_agent.config.algo import ADVANTAGE_SCHEMAS, AGGREGATION_SCHEMAS, SCHEMAS, LrDecay
+from rl_agent.config.algo_loss import LOSS_SCHEMAS
+from rl_agent.config.algo_parts import CORRECTION_SCHEMAS, KL_SCHEMAS, SHAPING_SCHEMAS
 from rl_agent.config.load import locate
 from rl_agent.errors import ConfigError
 
-ALL = [*SCHEMAS.values(), *ADVANTAGE_SCHEMAS.values(), *LOSS_SCHEMAS.values(), *AGGREGATION_SCHEMAS.values()]
+GROUPS = [
+    SCHEMAS,
+    ADVANTAGE_SCHEMAS,
+    LOSS_SCHEMAS,
+    CORRECTION_SCHEMAS,
+    KL_SCHEMAS,
+    AGGREGATION_SCHEMAS,
+    SHAPING_SCHEMAS,
+]
+ALL = [schema for group in GROUPS for schema in group.values()]
 
 
 @pytest.mark.parametrize("schema", ALL)

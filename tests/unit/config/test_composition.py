@@ -70,7 +70,7 @@ def test_job_sft_brings_its_own_algorithm() -> None:
         (["algo.lrr=1"], "`algo.lrr`.*Did you mean `algo.lr`"),
         (["harnes=codex"], "`harnes`.*Did you mean `harness`"),
         (["experiment=embeded"], "Did you mean `embedded`"),
-        (["algo/loss=ppo"], "Did you mean `ppo_clip`"),
+        (["algo/loss=ppo_cli"], "Did you mean `ppo_clip`"),
         (["+algo.lrr=1"], "unknown key `algo.lrr`.*Did you mean `algo.lr`"),
         (["+foo=1"], "unknown key `foo`"),
         (["+algo.loss.cliphigh=1"], "Did you mean `algo.loss.clip_high`"),

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trainer_cases import random_batch
 
-from rl_agent.trainer.plan import plan, select_rollouts
+from rl_agent.trainer.plan import plan
 
 
 @given(
@@ -35,7 +35,7 @@ def test_a_segment_longer_than_the_budget_goes_alone() -> None:
 
 def test_a_minibatch_holds_whole_rollouts() -> None:
     batch = random_batch()
-    part, places = select_rollouts(batch, np.array([0, 3], dtype=np.int32))
+    part, places = batch.select(np.array([0, 3], dtype=np.int32))
     assert part.segment_rollout.tolist() == [0, 0, 1]  # rollout 0 has two segments
     assert part.segment_lengths.tolist() == [19, 7, 2]
     assert (batch.tokens[places] == part.tokens).all()

@@ -15,10 +15,10 @@ from rl_agent.config.algo import (
     ConstantAdvantageConfig,
     ContextMeanConfig,
     GrpoAdvantageConfig,
-    PpoClipLossConfig,
-    SftLossConfig,
     TokenMeanConfig,
 )
+from rl_agent.config.algo_loss import PpoClipLossConfig, SftLossConfig
+from rl_agent.config.algo_parts import NoCorrectionConfig, NoKlConfig, ShapingConfig
 from rl_agent.config.load import parameters
 from rl_agent.config.trainer import MegatronConfig
 from rl_agent.trainer.megatron import MegatronTrainer
@@ -57,13 +57,21 @@ def import_megatron(*_unused: Any) -> None:
     importlib.import_module("rl_agent.trainer.rank")
 
 
+PLAIN: Final = {"correction": NoCorrectionConfig(), "kl": NoKlConfig(), "shaping": ShapingConfig()}
+"""The parts that do nothing."""
+
+
 def grpo(**fields: Any) -> Algorithm:
-    parts = {"advantage": GrpoAdvantageConfig(), "loss": PpoClipLossConfig(), "aggregation": TokenMeanConfig()}
+    parts = PLAIN | {"advantage": GrpoAdvantageConfig(), "loss": PpoClipLossConfig(), "aggregation": TokenMeanConfig()}
     return build_algorithm(AlgorithmConfig(**(parts | {"lr": 1e-3} | fields)))
 
 
 def sft(**fields: Any) -> Algorithm:
-    parts = {"advantage": ConstantAdvantageConfig(), "loss": SftLossConfig(), "aggregation": ContextMeanConfig()}
+    parts = PLAIN | {
+        "advantage": ConstantAdvantageConfig(),
+        "loss": SftLossConfig(),
+        "aggregation": ContextMeanConfig(),
+    }
     return build_algorithm(AlgorithmConfig(**(parts | {"lr": 1e-2} | fields)))
 
 

@@ -1,0 +1,68 @@
+"""Generalised advantage estimation, with a critic (arXiv 1506.02438, equation 16); PPO's advantage.
+
+    delta_t = r_t + gamma * V_{t+1} - V_t        V after the last trained token is 0
+    A_t     = delta_t + gamma * lambda * A_{t+1}
+    target of the critic = A_t + V_t
+
+over a rollout's trained tokens alone: t + 1 is the policy's own next token, whatever the environment said in between. Worked: r =
+1, 2, 3, V = 0.5, 1, 1.5, gamma = lambda = 1: A = 5.5, 4, 1.5, targets 6, 5, 3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rl_agent.algo.advantage.discount import discounted_sums
+from rl_agent.algo.advantage.spread import whitened
+from rl_agent.algo.advantage.trajectory import trajectories
+from rl_agent.algo.scores import Need
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from rl_agent.algo.batch import Float32, TrainBatch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GaeAdvantage:
+    """See `GaeAdvantageConfig`."""
+
+    gamma: float
+    lam: float
+    critic_lr: float
+    value_clip: float | None
+    whiten: bool
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """The critic's values."""
+        return frozenset({Need.VALUES})
+
+    def __call__(self, batch: TrainBatch) -> Float32:
+        """[T] float32, 0 at tokens that do not train."""
+        raw = self._estimate(batch)
+        if not self.whiten:
+            return raw
+        return np.where(batch.loss_mask, whitened(raw, batch.loss_mask), np.float32(0.0))
+
+    def value_targets(self, batch: TrainBatch) -> Float32:
+        """[T] float32, of the trained tokens."""
+        return self._estimate(batch) + batch.scores.get(Need.VALUES)
+
+    def _estimate(self, batch: TrainBatch) -> Float32:
+        own = trajectories(batch)
+        values = batch.scores.get(Need.VALUES)[own.places].astype(np.float64)
+        raw = generalised_advantages(own.rewards, values, own.lengths, gamma=self.gamma, lam=self.lam)
+        return own.spread(raw, len(batch.tokens))
+
+
+def generalised_advantages(
+    rewards: npt.NDArray[Any], values: npt.NDArray[Any], lengths: npt.NDArray[Any], *, gamma: float, lam: float
+) -> npt.NDArray[np.float64]:
+    """[n] rewards and values of trajectories that stand one after the other, [R] their lengths -> [n] float64."""
+    following = np.concatenate([values[1:], [0.0]]) if len(values) else values.astype(np.float64)
+    following[np.cumsum(lengths)[np.asarray(lengths) > 0] - 1] = 0.0
+    return discounted_sums(rewards + gamma * following - values, lengths, gamma * lam)

@@ -1,0 +1,55 @@
+"""Pass@k training: the group's chance that one of k rollouts succeeds, in closed form (arXiv 2508.10751, section 2.3).
+
+With n rollouts of which m fail, R = 1 - C(m, k) / C(n, k) and s = sqrt(R (1 - R)):
+
+    A of a success = (1 - R) / s
+    A of a failure = (1 - R - C(m - 1, k - 1) / C(n - 1, k - 1)) / s
+
+Worked: n = 4, m = 2, k = 2: R = 1 - 1/6, s = 0.37268; success 0.44721, failure (1/6 - 1/3) / s = -0.44721. k = 1 is GRPO with the
+biased deviation. Limits: where every set of k succeeds or none does, s = 0 and A = 0; so with fewer than k failures.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import comb, sqrt
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rl_agent.algo.advantage.spread import to_tokens
+
+if TYPE_CHECKING:
+    from rl_agent.algo.batch import Float32, Int32, TrainBatch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassAtKAdvantage:
+    """See `PassAtKAdvantageConfig`."""
+
+    k: int
+    success: float
+    whiten: bool
+
+    def __call__(self, batch: TrainBatch) -> Float32:
+        """[T] float32."""
+        of_rollout = pass_at_k(batch.rewards, batch.rollout_group, k=self.k, success=self.success)
+        return to_tokens(batch, of_rollout, whiten=self.whiten)
+
+
+def pass_at_k(rewards: Float32, groups: Int32, *, k: int, success: float) -> Float32:
+    """[R] float32 rewards (at least `success` is one) and [R] int32 groups -> [R] float32 advantages."""
+    advantages = np.zeros(len(rewards), dtype=np.float64)
+    for group in np.unique(groups):
+        members = np.flatnonzero(groups == group)
+        solved = rewards[members] >= success
+        size, failures = len(members), int((~solved).sum())
+        if size < max(k, 2):
+            continue
+        none_of_k = comb(failures, k) / comb(size, k)
+        deviation = sqrt(none_of_k * (1.0 - none_of_k))
+        if deviation == 0.0:
+            continue
+        failed_beside = comb(failures - 1, k - 1) / comb(size - 1, k - 1) if failures else 0.0
+        advantages[members] = np.where(solved, none_of_k, none_of_k - failed_beside) / deviation
+    return advantages.astype(np.float32)

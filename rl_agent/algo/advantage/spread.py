@@ -1,0 +1,55 @@
+"""From one number a rollout to one a token, whitened over the batch if asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from rl_agent.algo.batch import Bool, Float32, Int32, TrainBatch
+
+VARIANCE_FLOOR: Final = 1.0e-8
+"""Added to a variance before its root is divided by."""
+
+
+def to_tokens(batch: TrainBatch, of_rollout: npt.NDArray[Any], *, whiten: bool) -> Float32:
+    """[R] -> [T] float32: every token gets its rollout's."""
+    values: Float32 = np.repeat(of_rollout.astype(np.float32)[batch.segment_rollout], batch.segment_lengths)
+    return whitened(values, batch.loss_mask) if whiten else values
+
+
+def whitened(values: Float32, mask: Bool) -> Float32:
+    """[T] float32: minus the mean of the masked values, divided by their standard deviation (unbiased, n - 1).
+
+    Worked: 5.5, 4, 1.5 with mask 1, 0, 1: mean 3.5, deviation 2.8284: 0.7071, 0.1768, -0.7071. Fewer than two masked values, or
+    equal ones, say nothing: 0.
+    """
+    own = values[mask].astype(np.float64)
+    if len(own) < 2 or own.min() == own.max():
+        return np.zeros_like(values)
+    result: Float32 = ((values - own.mean()) / np.sqrt(own.var(ddof=1) + VARIANCE_FLOOR)).astype(np.float32)
+    return result
+
+
+def group_means(values: npt.NDArray[Any], groups: Int32, weights: npt.NDArray[Any] | None = None) -> Any:
+    """[R] float64: the (weighted) mean of each rollout's group; the rollout's own value where the weights sum to 0."""
+    number = np.unique(groups, return_inverse=True)[1]
+    own = values.astype(np.float64)
+    factor = np.ones(len(own)) if weights is None else weights.astype(np.float64)
+    total = np.bincount(number, weights=own * factor)[number]
+    sums = np.bincount(number, weights=factor)[number]
+    return np.where(sums > 0, total / np.where(sums > 0, sums, 1.0), own)
+
+
+def says_nothing(values: npt.NDArray[Any], groups: Int32) -> Bool:
+    """[R] bool: the rollout's group has one member, or all its values are equal."""
+    number = np.unique(groups, return_inverse=True)[1]
+    count = int(number.max(initial=-1)) + 1
+    low, high = np.full(count, np.inf), np.full(count, -np.inf)
+    np.minimum.at(low, number, values)
+    np.maximum.at(high, number, values)
+    equal: Bool = (low == high)[number]
+    return equal

@@ -1,0 +1,1 @@
+"""Shaping: what is added to the graded rewards, and which rollouts train at all."""
