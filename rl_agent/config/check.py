@@ -71,6 +71,12 @@ def _model(config: Config) -> Iterator[Problem]:
 def _harness(config: Config) -> Iterator[Problem]:
     dialect = _get(config.adapter, "dialect")
     harness = str(_get(config.harness, "_target_") or "")
+    if _get(config.harness, "investigator") and (harness.endswith(".Codex") or _get(config.harness, "bare")):
+        yield Problem(
+            "harness.investigator",
+            "Codex and Claude Code's --bare have no read-only sub-agent.",
+            "harness=claude_code harness.bare=false",
+        )
     spoken = _DIALECTS.get(harness)
     if dialect not in (None, "auto") and spoken is not None and dialect != spoken:
         yield Problem("adapter.dialect", f"the harness speaks {spoken}, not {dialect}.", "adapter=auto")

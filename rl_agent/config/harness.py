@@ -37,7 +37,11 @@ class HarnessConfig:
     """Claude Code: longest run of one shell command. Codex: longest wait for one in one call; it goes on in the background."""
     compaction: int | None = None
     """Let the CLI summarise its history above this many tokens; null: never."""
+    investigator: bool = False
+    """Let the agent send a sub-agent that reads and searches, and can neither change files nor run commands. Claude Code only, with
+    bare=false; Codex gives each sub-agent all that the main agent has."""
     extra_args: list[str] = field(default_factory=list)
+    """More words for the CLI's command line, after ours."""
     extra_env: dict[str, str] = field(default_factory=dict)
 
 

@@ -5,9 +5,11 @@ It speaks to `base_url` alone: no login, no DNS, no other connection. Its histor
 
 from __future__ import annotations
 
+import json
 import shlex
 from typing import TYPE_CHECKING, Final
 
+from rl_agent.errors import ConfigError
 from rl_agent.harnesses.base import ExitReason
 from rl_agent.harnesses.cli_files import CLAUDE_CODE, program_assets
 from rl_agent.harnesses.run import check_prompt, check_tools, prompt, result_of, run_cli
@@ -20,6 +22,16 @@ if TYPE_CHECKING:
     from rl_agent.tasks.task import Task
 
 BARE_TOOLS: Final = ("Bash", "Edit", "Read")
+INVESTIGATOR: Final = {
+    "investigator": {
+        "description": "Reads and searches the repository to answer a question. It cannot change anything.",
+        "prompt": "You investigate a repository: read and search it to answer the question you are given. You cannot change "
+        "anything. Answer briefly, with paths and line numbers.",
+        "tools": ["Read", "Grep", "Glob"],
+    }
+}
+OTHER_AGENTS: Final = ("claude", "Explore", "general-purpose", "Plan", "statusline-setup", "fork")
+"""The CLI's own sub-agents, most of which can do all that the main agent can."""
 SESSION_ID: Final = "00000000-0000-4000-8000-000000000001"
 """It appears in the paths of long outputs, so a random one would make equal rollouts differ."""
 PATIENCE_MS: Final = 1_800_000
@@ -60,6 +72,7 @@ class ClaudeCode:
         max_context_tokens: int,
         bash_timeout_s: float,
         compaction: int | None,
+        investigator: bool,
         extra_args: list[str],
         extra_env: dict[str, str],
         bare: bool,
@@ -68,6 +81,12 @@ class ClaudeCode:
         check_prompt(prompt)
         if bare:
             check_tools(tools, BARE_TOOLS, "with harness.bare Claude Code knows only")
+        if investigator and bare:
+            raise ConfigError("harness.investigator needs harness.bare=false: Claude Code's --bare knows no sub-agents")
+        if investigator and "Read" not in tools:
+            raise ConfigError(
+                "harness.investigator needs Read among harness.tools: it has no tool that the main agent lacks"
+            )
         self._binary = binary
         self._cli_tarball = cli_tarball
         self._node_tarball = node_tarball
@@ -77,7 +96,14 @@ class ClaudeCode:
         self._arguments = [
             *(["--bare"] if bare else []),
             *(["--system-prompt", system_prompt] if system_prompt is not None else []),
-            *("--tools", ",".join(tools), "--output-format", "stream-json", "--verbose"),
+            *(
+                "--tools",
+                ",".join([*tools, "Agent"] if investigator else tools),
+                "--output-format",
+                "stream-json",
+                "--verbose",
+            ),
+            *(_investigator() if investigator else ()),
             *("--dangerously-skip-permissions", "--session-id", SESSION_ID),
             *(["--max-turns", str(max_turns)] if max_turns is not None else []),
             *extra_args,
@@ -132,6 +158,11 @@ class ClaudeCode:
             time_s=min(self._time_budget_s, budget.time_s),
         )
         return result_of(result, _reason(result.exit_code, last, timed_out=result.timed_out))
+
+
+def _investigator() -> list[str]:
+    denied = ",".join(f"Agent({name})" for name in OTHER_AGENTS)
+    return ["--agents", json.dumps(INVESTIGATOR), "--disallowedTools", denied]
 
 
 def _reason(exit_code: int, last: Mapping[str, object], *, timed_out: bool) -> ExitReason:

@@ -10,6 +10,7 @@ import json
 import shlex
 from typing import TYPE_CHECKING, Any, Final
 
+from rl_agent.errors import ConfigError
 from rl_agent.harnesses.base import ExitReason
 from rl_agent.harnesses.cli_files import CODEX, program_assets
 from rl_agent.harnesses.run import check_prompt, check_tools, prompt, result_of, run_cli
@@ -64,11 +65,17 @@ class Codex:
         max_context_tokens: int,
         bash_timeout_s: float,
         compaction: int | None,
+        investigator: bool,
         extra_args: list[str],
         extra_env: dict[str, str],
     ) -> None:
         check_prompt(prompt)
         check_tools(tools, TOOLS, "Codex can be given")
+        if investigator:
+            raise ConfigError(
+                "harness.investigator: Codex 0.171 gives a sub-agent the tools and the permissions of the main agent, so that none "
+                "is read-only. Remedy: harness=claude_code harness.bare=false"
+            )
         self._binary = binary
         self._cli_tarball = cli_tarball
         self._node_tarball = node_tarball

@@ -13,10 +13,16 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
 
-class Stub:
-    """Records requests; answers the n-th with the n-th command, then with `Done.`; a `silent` one never answers."""
+Command = str | tuple[str, dict[str, Any]] | None
 
-    def __init__(self, commands: Sequence[str], *, silent: bool = False, status: int = 200) -> None:
+
+class Stub:
+    """Records requests; answers the n-th with the n-th command, then with `Done.`; a `silent` one never answers.
+
+    A command is one of the shell, or a pair of any tool's name and input (for Claude Code), or None for `Done.`.
+    """
+
+    def __init__(self, commands: Sequence[Command], *, silent: bool = False, status: int = 200) -> None:
         self.commands = commands
         self.silent = silent
         self.status = status
@@ -24,7 +30,7 @@ class Stub:
         self.port = 0
         self._sessions: dict[str, int] = {}
 
-    def take_turn(self, session: str) -> str | None:
+    def take_turn(self, session: str) -> Command:
         """The session's next command; None when there is none left."""
         turn = self._sessions.get(session, 0)
         self._sessions[session] = turn + 1
@@ -62,14 +68,15 @@ async def serve(stub: Stub) -> AsyncIterator[Stub]:
         await runner.cleanup()
 
 
-def _anthropic(turn: int, command: str | None) -> list[dict[str, Any]]:
+def _anthropic(turn: int, command: Command) -> list[dict[str, Any]]:
     start = {"id": f"msg_{turn}", "type": "message", "role": "assistant", "model": "policy", "content": []}
     if command is None:
         block: dict[str, Any] = {"type": "text", "text": ""}
         delta = {"type": "text_delta", "text": "Done."}
     else:
-        block = {"type": "tool_use", "id": f"toolu_{turn}", "name": "Bash", "input": {}}
-        delta = {"type": "input_json_delta", "partial_json": json.dumps({"command": command})}
+        name, arguments = ("Bash", {"command": command}) if isinstance(command, str) else command
+        block = {"type": "tool_use", "id": f"toolu_{turn}", "name": name, "input": {}}
+        delta = {"type": "input_json_delta", "partial_json": json.dumps(arguments)}
     return [
         {"type": "message_start", "message": {**start, "usage": {"input_tokens": 10, "output_tokens": 1}}},
         {"type": "content_block_start", "index": 0, "content_block": block},
@@ -84,7 +91,7 @@ def _anthropic(turn: int, command: str | None) -> list[dict[str, Any]]:
     ]
 
 
-def _responses(turn: int, command: str | None) -> list[dict[str, Any]]:
+def _responses(turn: int, command: Command) -> list[dict[str, Any]]:
     if command is None:
         item: dict[str, Any] = {"type": "message", "id": f"msg_{turn}", "role": "assistant"}
         item["content"] = [{"type": "output_text", "text": "Done."}]

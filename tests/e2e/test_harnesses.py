@@ -152,6 +152,46 @@ async def test_a_refused_session_is_a_cli_error_at_once(provider: LocalProvider,
     assert (result.exit_code, result.reason) == (1, ExitReason.CLI_ERROR)
 
 
+async def test_claude_codes_investigator_reads_and_changes_nothing_and_no_other_agent_is_there(
+    provider: LocalProvider,
+) -> None:
+    cli = harness("claude_code", tools=["Bash", "Edit", "Read"], bare=False, investigator=True)
+    look = {"description": "look", "prompt": "What does calc.py hold?"}
+    edit = {"file_path": "/workspace/repo/calc.py", "old_string": "a + b", "new_string": "a - b"}
+    read = {"file_path": "/workspace/repo/calc.py"}
+    script = [
+        ("Agent", {**look, "subagent_type": "general-purpose"}),
+        ("Agent", {**look, "subagent_type": "fork"}),
+        ("Agent", {**look, "subagent_type": "investigator"}),
+        *(("Edit", edit), ("Bash", {"command": FIX}), ("Read", read), None),
+    ]
+    async with serve(Stub(script)) as stub, workspace(provider, cli) as (sandbox, prepared):
+        result = await run(cli, sandbox, stub)
+        assert await capture(sandbox, prepared) == b""
+    assert result.reason is ExitReason.FINISHED, result.stderr_tail
+    main = ["Agent", "Bash", "Edit", "Read"]
+    offered = [[tool["name"] for tool in request["body"]["tools"]] for request in stub.requests]
+    assert offered == [main] * 3 + [["Read", "Grep", "Glob"]] * 4 + [main]
+    answers = [json.dumps(request["body"]["messages"][-1]) for request in stub.requests]
+    assert all("denied by permission rule" in answer for answer in answers[1:3])
+    assert all("No such tool available" in answer for answer in answers[4:6])
+    assert "return a + b" in answers[6]
+    assert "- investigator: Reads and searches" in json.dumps(stub.requests[0]["body"])
+    assert "- Explore" not in json.dumps(stub.requests[0]["body"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_the_prompt_template_and_extra_flags_reach_the_real_cli(provider: LocalProvider, name: str) -> None:
+    flags = {"claude_code": ["--append-system-prompt", "Be quick."], "codex": ["-c", 'model_reasoning_effort="high"']}
+    cli = harness(name, prompt="Task {task_id} in {workdir}: {problem_statement}", extra_args=flags[name])
+    async with serve(Stub([])) as stub, workspace(provider, cli) as (sandbox, _):
+        result = await run(cli, sandbox, stub)
+    assert result.reason is ExitReason.FINISHED, result.stderr_tail
+    body = json.dumps(stub.requests[0]["body"])
+    assert f"Task calc in /workspace/repo: {TASK.problem_statement}" in body
+    assert ("Be quick." if name == "claude_code" else '"effort": "high"') in body
+
+
 async def test_claude_codes_own_turn_limit_is_told_apart(provider: LocalProvider) -> None:
     cli = harness("claude_code", max_turns=2)
     async with serve(Stub(["true"] * 9)) as stub, workspace(provider, cli) as (sandbox, _):

@@ -110,6 +110,19 @@ async def test_extra_arguments_and_environment_reach_the_cli(config: Any) -> Non
     assert options["env"]["MORE"] == "yes"
 
 
+async def test_an_investigator_needs_a_cli_that_can_hold_it_to_reading() -> None:
+    with pytest.raises(ConfigError, match="bare=false"):
+        build(ClaudeCodeConfig(investigator=True))
+    with pytest.raises(ConfigError, match="needs Read"):
+        build(ClaudeCodeConfig(investigator=True, bare=False))
+    with pytest.raises(ConfigError, match="none is read-only"):
+        build(CodexConfig(investigator=True))
+    _, sandbox = await run(ClaudeCodeConfig(investigator=True, bare=False, tools=["Bash", "Read"]), ended(0))
+    assert "--tools Bash,Read,Agent" in sandbox.calls[-1][0]
+    _, sandbox = await run(ClaudeCodeConfig(bare=False, tools=["Bash"]), ended(0))
+    assert "Agent" not in sandbox.calls[-1][0]
+
+
 async def test_claude_code_compacts_only_where_it_is_told() -> None:
     _, sandbox = await run(ClaudeCodeConfig(), ended(0))
     assert sandbox.calls[-1][1]["env"]["DISABLE_AUTO_COMPACT"] == "1"
