@@ -1,182 +1,142 @@
-"""Weights between Hugging Face's names and layout and Megatron's, both ways and bit for bit.
+"""Weights between Hugging Face's layout and this rank's part of a Megatron model, both ways and bit for bit.
 
-Megatron fuses the query, key and value projections (group by group) and the gate and up projections, and shards all of them
-over the tensor-parallel ranks. One table says which tensors make which; loading and exporting both read it.
+Megatron fuses the query, key and value projections (group by group) and the gate and up projections, shards all of them over the
+tensor-parallel ranks, and spreads layers over pipeline stages and experts over expert-parallel ranks. No rank ever holds more
+of the whole model than one parameter.
 """
 
 from __future__ import annotations
 
-import zlib
+import re
 from dataclasses import dataclass
-from enum import Enum, auto
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 import torch.distributed as dist
+from megatron.core import parallel_state
 
 from rl_agent.errors import ConfigError
+from rl_agent.trainer.hf_table import EMBEDDING, OUTPUT, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from rl_agent.trainer.hf_table import Entry
     from rl_agent.trainer.shape import ModelShape
 
-
-class Kind(Enum):
-    """How Hugging Face tensors make a Megatron parameter, and along which axis it is sharded."""
-
-    WHOLE = auto()
-    """The same tensor, a copy on every rank."""
-    ROWS = auto()
-    """The same tensor, sharded by rows and padded to a multiple of the ranks."""
-    COLUMNS = auto()
-    """The same tensor, sharded by columns."""
-    QKV = auto()
-    """Query, key and value heads, interleaved group by group; sharded by rows."""
-    GATE_UP = auto()
-    """Gate and up projection, one below the other within each shard."""
+_LAYER: Final = re.compile(r"(?<=^decoder\.layers\.)\d+")
+_LOCAL_EXPERT: Final = re.compile(r"\.experts\.local_experts\.(\d+)\.")
+_GROUPED_EXPERTS: Final = re.compile(r"\.experts\.(linear_fc\d)\.weight(\d+)$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """One Megatron parameter and the Hugging Face tensors that make it."""
+class Placement:
+    """Which part of the model this rank holds."""
 
-    megatron: str
-    names: tuple[str, ...]
-    shapes: tuple[tuple[int, ...], ...]
-    kind: Kind
+    shape: ModelShape
 
     @property
-    def is_norm(self) -> bool:
-        """Initialised to one."""
-        return self.names[0].endswith("norm.weight")
+    def _layers(self) -> int:
+        return self.shape.layers // int(parallel_state.get_pipeline_model_parallel_world_size())
 
+    @property
+    def _experts(self) -> int:
+        count = self.shape.experts.count if self.shape.experts else 0
+        return count // int(parallel_state.get_expert_model_parallel_world_size())
 
-def table(shape: ModelShape, *, fused_norms: bool) -> list[Entry]:
-    """All parameters, in the order in which they are streamed.
+    def stage(self, entry: Entry) -> int:
+        """The pipeline stage that holds a parameter."""
+        if entry.layer is not None:
+            return entry.layer // self._layers
+        return 0 if entry.megatron == EMBEDDING else int(parallel_state.get_pipeline_model_parallel_world_size()) - 1
 
-    `fused_norms`: Transformer Engine keeps the norm before a projection as `layer_norm_weight` of that projection.
-    """
-    embedding = (shape.vocab, shape.hidden)
-    entries = [_entry("embedding.word_embeddings.weight", Kind.ROWS, {"model.embed_tokens.weight": embedding})]
-    for layer in range(shape.layers):
-        entries += _layer(shape, f"decoder.layers.{layer}.", f"model.layers.{layer}.", fused_norms)
-    entries.append(_entry("decoder.final_layernorm.weight", Kind.WHOLE, {"model.norm.weight": (shape.hidden,)}))
-    if not shape.tied:
-        entries.append(_entry("output_layer.weight", Kind.ROWS, {"lm_head.weight": embedding}))
-    return entries
+    def expert_rank(self, entry: Entry) -> int | None:
+        """The expert-parallel rank that holds a parameter; None for one that all hold."""
+        return None if entry.expert is None else entry.expert // self._experts
 
+    def parameters(self, model: Any) -> dict[str, Any]:
+        """This rank's parameters by the names of the table."""
+        return {self._name(name): parameter for name, parameter in model.named_parameters()}
 
-def _layer(shape: ModelShape, ours: str, theirs: str, fused_norms: bool) -> list[Entry]:
-    query, key = shape.heads * shape.head_dim, shape.groups * shape.head_dim
-    attention, mlp = f"{theirs}self_attn.", f"{theirs}mlp."
-    qkv = {f"{attention}{n}_proj.": rows for n, rows in (("q", query), ("k", key), ("v", key))}
-    before_attention, before_mlp = (
-        ("self_attention.linear_qkv.layer_norm_weight", "mlp.linear_fc1.layer_norm_weight")
-        if fused_norms
-        else ("input_layernorm.weight", "pre_mlp_layernorm.weight")
-    )
-    norms = [
-        (before_attention, f"{theirs}input_layernorm.weight", shape.hidden),
-        (before_mlp, f"{theirs}post_attention_layernorm.weight", shape.hidden),
-    ]
-    if shape.qk_norm:
-        norms += [
-            ("self_attention.q_layernorm.weight", f"{attention}q_norm.weight", shape.head_dim),
-            ("self_attention.k_layernorm.weight", f"{attention}k_norm.weight", shape.head_dim),
-        ]
-    entries = [_entry(ours + name, Kind.WHOLE, {other: (size,)}) for name, other, size in norms]
-    weights = {f"{name}weight": (rows, shape.hidden) for name, rows in qkv.items()}
-    entries.append(_entry(f"{ours}self_attention.linear_qkv.weight", Kind.QKV, weights))
-    if shape.qkv_bias:
-        biases = {f"{name}bias": (rows,) for name, rows in qkv.items()}
-        entries.append(_entry(f"{ours}self_attention.linear_qkv.bias", Kind.QKV, biases))
-    gate_up = {f"{mlp}{name}_proj.weight": (shape.ffn, shape.hidden) for name in ("gate", "up")}
-    return [
-        *entries,
-        _entry(
-            f"{ours}self_attention.linear_proj.weight",
-            Kind.COLUMNS,
-            {f"{attention}o_proj.weight": (shape.hidden, query)},
-        ),
-        _entry(f"{ours}mlp.linear_fc1.weight", Kind.GATE_UP, gate_up),
-        _entry(f"{ours}mlp.linear_fc2.weight", Kind.COLUMNS, {f"{mlp}down_proj.weight": (shape.hidden, shape.ffn)}),
-    ]
-
-
-def _entry(megatron: str, kind: Kind, tensors: Mapping[str, tuple[int, ...]]) -> Entry:
-    return Entry(megatron=megatron, names=tuple(tensors), shapes=tuple(tensors.values()), kind=kind)
-
-
-def check_names(entries: Sequence[Entry], present: Sequence[str], where: str) -> None:
-    """Refuse a checkpoint that lacks a tensor or has one that the model does not know."""
-    wanted = {name for entry in entries for name in entry.names}
-    # old exports carry the rotary frequencies, and tied ones the output layer: both follow from the rest
-    known = {n for n in present if n.endswith("rotary_emb.inv_freq")} | {"lm_head.weight"}
-    missing, extra = sorted(wanted - set(present)), sorted(set(present) - wanted - known)
-    if missing or extra:
-        raise ConfigError(
-            f"the weights in {where} do not fit config.json: missing {missing or 'nothing'}, unknown {extra or 'nothing'}"
-        )
-
-
-def random_tensors(entries: Sequence[Entry], std: float, seed: int) -> dict[str, torch.Tensor]:
-    """Fresh weights, like Hugging Face's: normal matrices, norms of one, biases of zero.
-
-    Each tensor has its own generator, so the values do not depend on the parallel layout.
-    """
-    tensors = {}
-    for entry in entries:
-        for name, size in zip(entry.names, entry.shapes, strict=True):
-            if entry.is_norm:
-                tensors[name] = torch.ones(size)
-            elif name.endswith(".bias"):
-                tensors[name] = torch.zeros(size)
-            else:
-                generator = torch.Generator().manual_seed(zlib.crc32(f"{seed} {name}".encode()))
-                tensors[name] = torch.empty(size).normal_(std=std, generator=generator)
-    return tensors
+    def _name(self, local: str) -> str:
+        first_layer = parallel_state.get_pipeline_model_parallel_rank() * self._layers
+        first_expert = parallel_state.get_expert_model_parallel_rank() * self._experts
+        name = _LAYER.sub(lambda found: str(int(found[0]) + first_layer), local)
+        name = _LOCAL_EXPERT.sub(lambda found: f".experts.{int(found[1]) + first_expert}.", name)
+        return _GROUPED_EXPERTS.sub(lambda found: f".experts.{int(found[2]) + first_expert}.{found[1]}.weight", name)
 
 
 @torch.no_grad()
-def load_tensors(
-    model: Any,
-    entries: Sequence[Entry],
-    tensors: Mapping[str, torch.Tensor],
-    shape: ModelShape,
-    group: dist.ProcessGroup,
-) -> None:
-    """Copy Hugging Face tensors into this rank's shard of the model. Raises ConfigError naming a misshapen one."""
-    parameters = dict(model.named_parameters())
+def load_tensors(model: Any, entries: Sequence[Entry], tensors: Mapping[str, torch.Tensor], shape: ModelShape) -> None:
+    """Copy Hugging Face tensors into this rank's part of the model. Raises ConfigError naming a misshapen one."""
+    parameters = Placement(shape=shape).parameters(model)
     for entry in entries:
-        parts = []
-        for name, size in zip(entry.names, entry.shapes, strict=True):
-            part = tensors[name]
-            if tuple(part.shape) != size:
-                raise ConfigError(
-                    f"tensor `{name}` has shape {list(part.shape)}, but config.json asks for {list(size)}"
-                )
-            parts.append(part)
-        own = _merge(entry.kind, parts, shape, dist.get_rank(group), dist.get_world_size(group))
-        parameters.pop(entry.megatron).copy_(own)
+        own = [parameters.pop(entry.megatron)] if entry.megatron in parameters else []
+        if entry.megatron == EMBEDDING and shape.tied and OUTPUT in parameters:
+            own.append(parameters.pop(OUTPUT))  # the last pipeline stage has its own copy of a tied embedding
+        if not own:
+            continue
+        group = _tensor_group(entry)
+        shard = _merge(entry.kind, _parts(entry, tensors), shape, dist.get_rank(group), dist.get_world_size(group))
+        for parameter in own:
+            parameter.copy_(shard)
     if parameters:
         raise ConfigError(f"no Hugging Face tensor makes the model's parameters {sorted(parameters)}")
 
 
+def _parts(entry: Entry, tensors: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
+    parts = []
+    for name, size in zip(entry.names, entry.shapes, strict=True):
+        part = tensors[name]
+        if tuple(part.shape) != size:
+            raise ConfigError(f"tensor `{name}` has shape {list(part.shape)}, but config.json asks for {list(size)}")
+        parts.append(part)
+    return parts
+
+
 @torch.no_grad()
-def named_tensors(
-    model: Any, entries: Sequence[Entry], shape: ModelShape, group: dist.ProcessGroup
-) -> Iterator[tuple[str, torch.Tensor]]:
-    """The model's weights as Hugging Face tensors, one after the other. All tensor-parallel ranks iterate together."""
-    parameters = dict(model.named_parameters())
+def named_tensors(model: Any, entries: Sequence[Entry], shape: ModelShape) -> Iterator[tuple[str, torch.Tensor]]:
+    """The model's weights as Hugging Face tensors, one after the other, on every rank. All ranks iterate together."""
+    place = Placement(shape=shape)
+    parameters = place.parameters(model)
+    some = next(iter(parameters.values()))
     for entry in entries:
-        own = parameters[entry.megatron].detach()
-        shards = [own]
-        if dist.get_world_size(group) > 1 and entry.kind is not Kind.WHOLE:
-            shards = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
-            dist.all_gather(shards, own.contiguous(), group=group)
-        for name, size, tensor in zip(entry.names, entry.shapes, _split(entry.kind, shards, shape), strict=True):
-            yield name, tensor[: size[0]].contiguous()
+        own = parameters.get(entry.megatron)
+        if own is None:
+            whole = [torch.empty(size, dtype=some.dtype, device=some.device) for size in entry.shapes]
+        else:
+            whole = _whole(entry, own.detach(), shape)
+        for name, tensor in zip(entry.names, whole, strict=True):
+            expert_rank = place.expert_rank(entry)
+            if expert_rank is not None:
+                _spread(tensor, expert_rank, parallel_state.get_expert_model_parallel_group())
+            _spread(tensor, place.stage(entry), parallel_state.get_pipeline_model_parallel_group())
+            yield name, tensor
+
+
+def _whole(entry: Entry, own: torch.Tensor, shape: ModelShape) -> list[torch.Tensor]:
+    """The Hugging Face tensors of a parameter that this rank has a shard of."""
+    group, shards = _tensor_group(entry), [own]
+    if dist.get_world_size(group) > 1 and entry.kind is not Kind.WHOLE:
+        shards = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
+        dist.all_gather(shards, own.contiguous(), group=group)
+    parts = _split(entry.kind, shards, shape)
+    return [part[: size[0]].contiguous() for part, size in zip(parts, entry.shapes, strict=True)]
+
+
+def _spread(tensor: torch.Tensor, owner: int, group: dist.ProcessGroup) -> None:
+    if dist.get_world_size(group) > 1:
+        dist.broadcast(tensor, dist.get_global_rank(group, owner), group=group)
+
+
+def _tensor_group(entry: Entry) -> dist.ProcessGroup:
+    of_expert = entry.expert is not None
+    group: dist.ProcessGroup = (
+        parallel_state.get_expert_tensor_parallel_group()
+        if of_expert
+        else parallel_state.get_tensor_model_parallel_group()
+    )
+    return group
 
 
 def _merge(kind: Kind, parts: Sequence[torch.Tensor], shape: ModelShape, rank: int, ranks: int) -> torch.Tensor:

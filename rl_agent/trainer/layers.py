@@ -8,8 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import torch
+import torch.distributed as dist
+from megatron.core import parallel_state
 from megatron.core.packed_seq_params import PackedSeqParams
+from megatron.core.tensor_parallel import gather_from_sequence_parallel_region
 from megatron.core.transformer.module import MegatronModule
 from torch import nn
 from torch.nn import functional
@@ -17,6 +21,8 @@ from typing_extensions import override
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from rl_agent.trainer.shards import Shards
 
 PADDING_LIMIT: Final = 1.25
 """Sequences share one attention call if the longest is at most this much longer than the shortest: attention is quadratic
@@ -43,10 +49,20 @@ class PackedSequences(PackedSeqParams):  # type: ignore[misc]  # Megatron is unt
     """Megatron's description of a packed batch, with the runs that `PackedAttention` goes through."""
 
     runs: tuple[Run, ...] = field(default=())
+    places: torch.Tensor | None = None
+    """[h] int64: place of each token that this rank holds, within its sequence; None if it holds all."""
+    order: torch.Tensor | None = None
+    """[t] int64: see `Shards.order`."""
+    lengths: tuple[int, ...] = ()
 
 
-def packed_sequences(lengths: Sequence[int], device: torch.device) -> PackedSequences:
+def packed_sequences(lengths: Sequence[int], device: torch.device, shards: Shards) -> PackedSequences:
     """Describe sequences of these lengths, longest first."""
+    places = order = None
+    if shards.context_ranks > 1:
+        within = np.concatenate([np.arange(length) for length in lengths])
+        places = torch.from_numpy(within[shards.held(lengths)]).to(device)
+        order = torch.from_numpy(shards.order(lengths)).to(device)
     ends = torch.tensor([0, *lengths]).cumsum(0).to(device=device, dtype=torch.int32)
     return PackedSequences(
         qkv_format="thd",
@@ -55,6 +71,9 @@ def packed_sequences(lengths: Sequence[int], device: torch.device) -> PackedSequ
         max_seqlen_q=max(lengths),
         max_seqlen_kv=max(lengths),
         runs=tuple(_runs(lengths, device)),
+        places=places,
+        order=order,
+        lengths=tuple(lengths),
     )
 
 
@@ -135,10 +154,12 @@ class PackedAttention(MegatronModule):  # type: ignore[misc]  # Megatron is unty
         packed_seq_params: PackedSequences,
         **_unused: Any,
     ) -> torch.Tensor:
-        """[t, heads, d], [t, groups, d], [t, groups, d] -> [t, heads * d]."""
+        """[h, heads, d], [h, groups, d], [h, groups, d] -> [h, heads * d]."""
         # a loop over heads inside PyTorch's grouped path is slower on CPUs than the copies that this makes
         repeat = query.shape[1] // key.shape[1]
         key, value = key.repeat_interleave(repeat, 1), value.repeat_interleave(repeat, 1)
+        if packed_seq_params.places is not None:
+            return self._attend_to_all(query, key, value, packed_seq_params, packed_seq_params.places)
         outputs = [self._attend(run, query, key, value) for run in packed_seq_params.runs]
         return (outputs[0] if len(outputs) == 1 else torch.cat(outputs)).flatten(1)
 
@@ -152,3 +173,33 @@ class PackedAttention(MegatronModule):  # type: ignore[misc]  # Megatron is unty
         """[t, heads, d] -> [sequences, heads, longest, d]."""
         places = tensor if run.gather is None else tensor[run.gather]
         return places.view(run.sequences, run.longest, *places.shape[1:]).transpose(1, 2)
+
+    def _attend_to_all(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        sequences: PackedSequences,
+        places: torch.Tensor,
+    ) -> torch.Tensor:
+        """The queries that this rank holds, against the keys and values of all context-parallel ranks."""
+        group = parallel_state.get_context_parallel_group()
+        key, value = (
+            gather_from_sequence_parallel_region(tensor.contiguous(), group=group)[sequences.order]
+            for tensor in (key, value)
+        )
+        outputs, start, first = [], 0, 0
+        for length in sequences.lengths:
+            end, last = start + length, first + length // dist.get_world_size(group)
+            outputs.append(self._attend_from(query[first:last], key[start:end], value[start:end], places[first:last]))
+            start, first = end, last
+        return torch.cat(outputs).flatten(1)
+
+    def _attend_from(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, places: torch.Tensor
+    ) -> torch.Tensor:
+        """[n, heads, d] queries that stand at `places` of a sequence of m tokens -> [n, heads, d]."""
+        seen = places[:, None] >= torch.arange(len(key), device=key.device)
+        query, key, value = (tensor.transpose(0, 1)[None] for tensor in (query, key, value))
+        output = functional.scaled_dot_product_attention(query, key, value, attn_mask=seen, scale=self.scale)
+        return output[0].transpose(0, 1)

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 import torch
 import torch.distributed as dist
 from megatron.core import parallel_state, tensor_parallel
+from megatron.core.tensor_parallel import gather_from_sequence_parallel_region
 from torch._C._distributed_c10d import HashStore, TCPStore
 
 from rl_agent.errors import ConfigError
+from rl_agent.trainer.shards import Shards
 
 if TYPE_CHECKING:
     from rl_agent.config.trainer import MegatronConfig
@@ -33,6 +35,14 @@ class RankLayout:
 def world_size(config: MegatronConfig) -> int:
     """How many ranks the configured layout needs."""
     return config.data_parallel * config.tensor_parallel * config.pipeline_parallel * config.context_parallel
+
+
+def expert_tensor_parallel(config: MegatronConfig) -> int:
+    """Over how many ranks each expert is sharded.
+
+    Whole experts give larger matrix products; but Megatron takes them for copies to be reduced only when they are spread.
+    """
+    return config.tensor_parallel if config.expert_parallel == 1 else 1
 
 
 def join(layout: RankLayout, config: MegatronConfig, seed: int) -> torch.device:
@@ -65,6 +75,7 @@ def join(layout: RankLayout, config: MegatronConfig, seed: int) -> torch.device:
         config.pipeline_parallel,
         context_parallel_size=config.context_parallel,
         expert_model_parallel_size=config.expert_parallel,
+        expert_tensor_parallel_size=expert_tensor_parallel(config),
     )
     tensor_parallel.model_parallel_cuda_manual_seed(seed)
     return torch.device("cuda", layout.local_rank) if gpu else torch.device("cpu")
@@ -79,18 +90,55 @@ def leave() -> None:
 
 
 def sum_over_copies(values: torch.Tensor) -> torch.Tensor:
-    """Sum in place over the copies of the model; the last pipeline stage's values reach every stage."""
-    return _over_copies(values, dist.ReduceOp.SUM)
+    """Sum in place over the copies of the model. Ranks that share a sequence have gathered it: each speaks of all of it."""
+    dist.all_reduce(values, dist.ReduceOp.SUM, group=parallel_state.get_data_parallel_group())
+    return values
 
 
 def max_over_copies(values: torch.Tensor) -> torch.Tensor:
     """Like `sum_over_copies`, with the maximum."""
-    return _over_copies(values, dist.ReduceOp.MAX)
+    dist.all_reduce(values, dist.ReduceOp.MAX, group=parallel_state.get_data_parallel_group())
+    return values
 
 
-def _over_copies(values: torch.Tensor, operation: dist.ReduceOp.RedOpType) -> torch.Tensor:
-    dist.all_reduce(values, operation, group=parallel_state.get_data_parallel_group(with_context_parallel=True))
+def is_last_stage() -> bool:
+    """Whether this rank's pipeline stage is the one that has the predictions."""
+    return bool(parallel_state.is_pipeline_last_stage())
+
+
+def from_last_stage(values: torch.Tensor) -> torch.Tensor:
+    """The last pipeline stage's values, in place, on every stage."""
     if parallel_state.get_pipeline_model_parallel_world_size() > 1:
         last = parallel_state.get_pipeline_model_parallel_last_rank()
         dist.broadcast(values, last, group=parallel_state.get_pipeline_model_parallel_group())
     return values
+
+
+def metrics_from_last_stage(metrics: dict[str, float]) -> dict[str, float]:
+    """What only the last pipeline stage knows, for every stage."""
+    if parallel_state.get_pipeline_model_parallel_world_size() == 1:
+        return metrics
+    carried = [metrics]
+    last = parallel_state.get_pipeline_model_parallel_last_rank()
+    dist.broadcast_object_list(carried, last, group=parallel_state.get_pipeline_model_parallel_group())
+    return carried[0]
+
+
+def shards(*, sequence_parallel: bool) -> Shards:
+    """How this rank and others share a micro-batch."""
+    return Shards(
+        context_ranks=parallel_state.get_context_parallel_world_size(),
+        context_rank=parallel_state.get_context_parallel_rank(),
+        sequence_ranks=parallel_state.get_tensor_model_parallel_world_size() if sequence_parallel else 1,
+    )
+
+
+def gather_predictions(values: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
+    """[h] of what this rank holds -> [t] of the whole micro-batch, on every rank that shares it.
+
+    Each of them then computes the same loss of all of it; the gradient of a value goes back to the one that holds it.
+    """
+    whole: torch.Tensor = gather_from_sequence_parallel_region(
+        values, tensor_parallel_output_grad=False, group=parallel_state.get_context_parallel_group()
+    )
+    return whole[order]

@@ -11,7 +11,7 @@ import warnings
 from typing import TYPE_CHECKING
 
 from rl_agent.config.trainer import MegatronConfig, Precision
-from rl_agent.errors import ConfigError
+from rl_agent.trainer.legal import require_legal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,15 +48,6 @@ class MegatronTrainer:
         threads: int,
         timeout_s: float,
     ) -> None:
-        for name, value in (
-            ("pipeline_parallel", pipeline_parallel),
-            ("context_parallel", context_parallel),
-            ("expert_parallel", expert_parallel),
-        ):
-            if value != 1:
-                raise ConfigError(f"trainer.{name}={value} is not supported yet; use 1")
-        if sequence_parallel:
-            raise ConfigError("trainer.sequence_parallel=true is not supported yet; use false")
         self._config = MegatronConfig(
             data_parallel=data_parallel,
             tensor_parallel=tensor_parallel,
@@ -76,6 +67,7 @@ class MegatronTrainer:
             threads=threads,
             timeout_s=timeout_s,
         )
+        require_legal(self._config)
         self._rank: Rank | None = None
         self._model_folder: Path | None = None
 

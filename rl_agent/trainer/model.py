@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import torch
+from megatron.core import parallel_state
 from megatron.core.models.gpt import GPTModel
 from megatron.core.models.gpt.gpt_layer_specs import (
     get_gpt_layer_local_spec,
@@ -17,6 +18,7 @@ from torch.nn import functional
 
 from rl_agent.config.trainer import Precision
 from rl_agent.trainer.layers import PackedAttention, RMSNorm
+from rl_agent.trainer.layout import expert_tensor_parallel
 
 if TYPE_CHECKING:
     from rl_agent.config.trainer import MegatronConfig
@@ -37,6 +39,8 @@ def build_model(shape: ModelShape, config: MegatronConfig, device: torch.device)
         rope_scaling=shape.rope_factor is not None,
         rope_scaling_factor=shape.rope_factor or 1.0,
         parallel_output=True,
+        pre_process=parallel_state.is_pipeline_first_stage(),
+        post_process=parallel_state.is_pipeline_last_stage(),
     )
     return model.to(device)
 
@@ -91,15 +95,39 @@ def transformer_config(shape: ModelShape, config: MegatronConfig, device: torch.
         variable_seq_lengths=True,
         calculate_per_token_loss=True,
         moe_token_dispatcher_type="alltoall",  # noqa: S106  "token" as in text; checked even for dense models
+        **_mixture(shape, config, fused=fused),
         **recompute,
     )
 
 
+def _mixture(shape: ModelShape, config: MegatronConfig, *, fused: bool) -> dict[str, Any]:
+    """Megatron's options for a mixture of experts, without any balancing term: the policy's loss is the algorithm's alone."""
+    if shape.experts is None:
+        return {}
+    return {
+        "num_moe_experts": shape.experts.count,
+        "moe_router_topk": shape.experts.chosen,
+        "moe_ffn_hidden_size": shape.experts.ffn,
+        # softmax over the chosen ones is softmax over all, normalised
+        "moe_router_pre_softmax": not shape.experts.normalised,
+        "moe_router_load_balancing_type": "none",
+        "moe_router_dtype": "fp32",
+        "moe_aux_loss_coeff": 0.0,
+        "moe_grouped_gemm": fused,
+        "expert_tensor_parallel_size": expert_tensor_parallel(config),
+    }
+
+
 def _layer_spec(transformer: TransformerConfig, device: torch.device) -> Any:
     """The one place where layers are chosen: Transformer Engine on a GPU, local layers with our own two elsewhere."""
+    experts = transformer.num_moe_experts
     if device.type == "cuda":
-        return get_gpt_layer_with_transformer_engine_spec(qk_layernorm=transformer.qk_layernorm)
-    layer = get_gpt_layer_local_spec(qk_layernorm=transformer.qk_layernorm, normalization="RMSNorm")
+        return get_gpt_layer_with_transformer_engine_spec(
+            num_experts=experts, moe_grouped_gemm=experts is not None, qk_layernorm=transformer.qk_layernorm
+        )
+    layer = get_gpt_layer_local_spec(
+        num_experts=experts, qk_layernorm=transformer.qk_layernorm, normalization="RMSNorm"
+    )
     parts = layer.submodules
     parts.input_layernorm = parts.pre_mlp_layernorm = RMSNorm
     attention = parts.self_attention.submodules

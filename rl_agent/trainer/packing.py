@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import torch
 
 from rl_agent.trainer.layers import packed_sequences
+from rl_agent.trainer.shards import Shards
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,51 +18,60 @@ if TYPE_CHECKING:
     from rl_agent.trainer.layers import PackedSequences
 
 
+ALONE: Final = Shards()
+"""One rank holds all of a micro-batch."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MicroBatch:
-    """`t` predictions: every token of some segments but the last predicts the one after it."""
+    """`t` predictions: every token of some segments but the last predicts the one after it.
+
+    Among ranks that share it (`shards`), each holds the inputs of `h` predictions; the algorithm sees all `t` of them.
+    """
 
     inputs: torch.Tensor
-    """[1, t] int64."""
+    """[1, h] int64."""
     positions: torch.Tensor
-    """[1, t] int64, from 0 in each segment."""
+    """[1, h] int64, from 0 in each segment."""
     labels: torch.Tensor
-    """[t] int64."""
+    """[h] int64."""
     index: torch.Tensor
-    """[t] int64: where in the batch's [T] arrays each label stands."""
+    """[t] int64: where in the batch's [T] arrays each label stands; 0, which never trains, for padding."""
     segment: torch.Tensor
     """[t] int64: number of the segment within the micro-batch."""
+    order: torch.Tensor | None
+    """[t] int64: where each prediction stands when the ranks' parts are put one after the other; None for one rank."""
     sequences: PackedSequences
 
 
 def micro_batch(
-    tokens: Int32, starts: Int32, lengths: Int32, segments: Sequence[int], device: torch.device
+    tokens: Int32,
+    starts: Int32,
+    lengths: Int32,
+    segments: Sequence[int],
+    device: torch.device,
+    shards: Shards = ALONE,
 ) -> MicroBatch:
     """Pack `segments` of the flat `tokens`. Without any segment: one prediction that the caller gives no weight."""
-    if not segments:
-        return _empty(device)
-    sizes = [int(lengths[s]) - 1 for s in segments]
-    begins = np.repeat([int(starts[s]) for s in segments], sizes)
-    position = np.concatenate([np.arange(size) for size in sizes])
-    source = begins + position
+    sizes = [int(lengths[s]) - 1 for s in segments] or [1]
+    begins = [int(starts[s]) for s in segments] or [0]
+    padded = shards.padded(sizes)
+    sizes += [0] * (len(padded) - len(sizes))
+    begins += [0] * (len(padded) - len(begins))
+    position = np.concatenate([np.arange(length) for length in padded])
+    real = position < np.repeat(sizes, padded)
+    real &= bool(segments)
+    source = np.where(real, np.repeat(begins, padded) + position, 0)
+    label = np.where(real, source + 1, 0)
+    held = shards.held(padded)
     flat = tokens.astype(np.int64)
+    order = shards.order(padded) if shards.context_ranks > 1 else None
     return MicroBatch(
-        inputs=torch.from_numpy(flat[source])[None].to(device),
-        positions=torch.from_numpy(position)[None].to(device),
-        labels=torch.from_numpy(flat[source + 1]).to(device),
-        index=torch.from_numpy(source + 1).to(device),
-        segment=torch.from_numpy(np.repeat(np.arange(len(sizes)), sizes)).to(device),
-        sequences=packed_sequences(sizes, device),
-    )
-
-
-def _empty(device: torch.device) -> MicroBatch:
-    zero = torch.zeros(1, dtype=torch.int64, device=device)
-    return MicroBatch(
-        inputs=zero[None],
-        positions=zero[None],
-        labels=zero,
-        index=zero,  # a segment's first token: it never trains, so its weight is 0
-        segment=zero,
-        sequences=packed_sequences([1], device),
+        inputs=torch.from_numpy(flat[source[held]])[None].to(device),
+        positions=torch.from_numpy(position[held])[None].to(device),
+        labels=torch.from_numpy(flat[label[held]]).to(device),
+        index=torch.from_numpy(label).to(device),
+        segment=torch.from_numpy(np.repeat(np.arange(len(padded)), padded)).to(device),
+        order=None if order is None else torch.from_numpy(order).to(device),
+        sequences=packed_sequences(padded, device, shards),
     )

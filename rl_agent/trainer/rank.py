@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 import torch.distributed as dist
-from megatron.core import parallel_state
 
 from rl_agent.errors import WeightPushError
 from rl_agent.trainer import checkpoint, cpu, layout
 from rl_agent.trainer.base import StepResult
-from rl_agent.trainer.hf_weights import check_names, load_tensors, named_tensors, random_tensors, table
+from rl_agent.trainer.hf_table import RandomTensors, check_names, table
+from rl_agent.trainer.hf_weights import load_tensors, named_tensors
+from rl_agent.trainer.legal import require_legal
 from rl_agent.trainer.model import build_model
 from rl_agent.trainer.optimizer import build_optimizer, update, wrap_model, zero_gradients
 from rl_agent.trainer.plan import select_rollouts
@@ -51,6 +52,7 @@ class Rank:
         self._seed = seed
         self._total_steps = total_steps
         self._shape = read_shape(model_folder)
+        require_legal(config, self._shape)
         self._device = layout.join(place, config, seed)
         self._table = table(self._shape, fused_norms=self._device.type == "cuda")
         model = build_model(self._shape, config, self._device)
@@ -62,6 +64,7 @@ class Rank:
             vocab_size=self._shape.vocab,
             device=self._device,
             micro_batch_tokens=config.micro_batch_tokens,
+            sequence_parallel=config.sequence_parallel,
         )
         self.steps = 0
         self.version = 0
@@ -102,8 +105,7 @@ class Rank:
 
     def named_tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         """The weights in Hugging Face names; all ranks iterate together."""
-        group = parallel_state.get_tensor_model_parallel_group()
-        return named_tensors(self._wrapped.module, self._table, self._shape, group)
+        return named_tensors(self._wrapped.module, self._table, self._shape)
 
     def send(self, sender: WeightSender, version: int) -> WeightUpdate:
         """Send from the first rank; every rank gets to know what was sent."""
@@ -141,9 +143,8 @@ class Rank:
         if stored.names:
             check_names(self._table, stored.names, str(folder))
         else:
-            tensors = random_tensors(self._table, self._shape.init_std, self._seed)
-        group = parallel_state.get_tensor_model_parallel_group()
-        load_tensors(model, self._table, tensors, self._shape, group)
+            tensors = RandomTensors(self._table, std=self._shape.init_std, seed=self._seed)
+        load_tensors(model, self._table, tensors, self._shape)
 
     def _parts(self, batch: TrainBatch) -> Iterator[tuple[TrainBatch, Int32]]:
         """The minibatches of all epochs, each with the places of its tokens in the whole batch."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
 from rl_agent.errors import ConfigError
@@ -12,14 +13,30 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-FAMILIES: Final = ("qwen3", "qwen2", "llama")
+FAMILIES: Final = ("qwen3", "qwen3_moe", "qwen2", "llama")
+HYBRID_FAMILIES: Final = ("qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text")
+"""Their layers with a gated delta rule came to megatron-core after the pinned version."""
+HYBRID_SINCE: Final = "0.17"
 LLAMA3_SCALING: Final = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 """Megatron has these of Llama 3.1's rope scaling built in; only the factor is free."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertShape:
+    """A mixture of experts in place of the MLP of every layer."""
+
+    count: int
+    chosen: int
+    """Experts that see one token."""
+    ffn: int
+    """Width of one expert."""
+    normalised: bool
+    """The weights of the chosen ones sum to 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
-    """A dense decoder with rotary positions, grouped-query attention and a gated SiLU MLP."""
+    """A decoder with rotary positions, grouped-query attention and a gated SiLU MLP, or a mixture of such ones."""
 
     layers: int
     hidden: int
@@ -40,6 +57,8 @@ class ModelShape:
     positions: int
     init_std: float
     """Standard deviation of randomly initialised matrices."""
+    experts: ExpertShape | None = None
+    """None for a dense model."""
 
 
 def read_shape(folder: Path) -> ModelShape:
@@ -50,6 +69,11 @@ def read_shape(folder: Path) -> ModelShape:
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} cannot be read: {error}. A model folder needs a Hugging Face config.json") from error
     family = raw.get("model_type")
+    if family in HYBRID_FAMILIES:
+        raise ConfigError(
+            f"{path}: model_type `{family}` has gated delta layers, which megatron-core has from {HYBRID_SINCE} on; "
+            f"installed is {version('megatron-core')}. Remedy: choose a model of {', '.join(FAMILIES)}"
+        )
     if family not in FAMILIES:
         raise ConfigError(
             f"{path}: model_type `{family}` is not supported by the trainer; known: {', '.join(FAMILIES)}"
@@ -66,13 +90,25 @@ def read_shape(folder: Path) -> ModelShape:
         head_dim=raw.get("head_dim") or (128 if family == "qwen3" else raw["hidden_size"] // heads),
         vocab=raw["vocab_size"],
         tied=bool(raw.get("tie_word_embeddings", False)),
-        qk_norm=family == "qwen3",
+        qk_norm=family in ("qwen3", "qwen3_moe"),
         qkv_bias=family == "qwen2",
         norm_eps=raw.get("rms_norm_eps", 1e-6),
         rope_theta=float(rope.get("rope_theta") or raw.get("rope_theta") or 10000.0),
         rope_factor=_rope_factor(path, rope),
         positions=raw.get("max_position_embeddings", 32768),
         init_std=raw.get("initializer_range", 0.02),
+        experts=_experts(path, raw) if family == "qwen3_moe" else None,
+    )
+
+
+def _experts(path: Path, raw: Mapping[str, Any]) -> ExpertShape:
+    if raw.get("decoder_sparse_step", 1) != 1 or raw.get("mlp_only_layers"):
+        raise ConfigError(f"{path}: dense layers between those with experts are not supported by the trainer")
+    return ExpertShape(
+        count=raw.get("num_experts") or raw["num_local_experts"],
+        chosen=raw["num_experts_per_tok"],
+        ffn=raw["moe_intermediate_size"],
+        normalised=bool(raw.get("norm_topk_prob", False)),
     )
 
 

@@ -11,6 +11,7 @@ from megatron.core import parallel_state
 from megatron.core.pipeline_parallel import get_forward_backward_func
 
 from rl_agent.algo.base import LossInput
+from rl_agent.trainer import layout
 from rl_agent.trainer.layout import max_over_copies, sum_over_copies
 from rl_agent.trainer.logprobs import logprobs_and_entropy
 from rl_agent.trainer.packing import micro_batch
@@ -33,13 +34,15 @@ class Network:
     vocab_size: int
     device: torch.device
     micro_batch_tokens: int
+    sequence_parallel: bool
 
     def micro_batches(self, tokens: Int32, starts: Int32, lengths: Int32) -> list[MicroBatch]:
         """This copy's share of the segments."""
         copies = parallel_state.get_data_parallel_world_size()
         bins = plan(lengths, budget=self.micro_batch_tokens, copies=copies)
         own = bins[parallel_state.get_data_parallel_rank() :: copies]
-        return [micro_batch(tokens, starts, lengths, segments, self.device) for segments in own]
+        shards = layout.shards(sequence_parallel=self.sequence_parallel)
+        return [micro_batch(tokens, starts, lengths, segments, self.device, shards) for segments in own]
 
     def run(
         self,
@@ -61,6 +64,8 @@ class Network:
                     vocab_size=self.vocab_size,
                     group=parallel_state.get_tensor_model_parallel_group(),
                 )
+                if micro.order is not None:
+                    logprobs, entropy = (layout.gather_predictions(part, micro.order) for part in (logprobs, entropy))
                 # the token weights are normalised over the whole batch, so Megatron has nothing to divide by
                 return visit(micro, logprobs, entropy), torch.tensor(1, dtype=torch.int), {}
 
@@ -137,9 +142,11 @@ def train_pass(network: Network, batch: TrainBatch, target: Targets, algorithm: 
 
     micro_batches = network.micro_batches(batch.tokens, batch.segment_starts(), batch.segment_lengths)
     network.run(micro_batches, visit, forward_only=False)
+    if not layout.is_last_stage():
+        return layout.metrics_from_last_stage({})
     names = list(sums)
     total = dict(zip(names, sum_over_copies(torch.stack([sums[n] for n in names])).tolist(), strict=True))
-    return _means(total, float(max_over_copies(largest[None])[0]))
+    return layout.metrics_from_last_stage(_means(total, float(max_over_copies(largest[None])[0])))
 
 
 def _means(total: dict[str, float], largest: float) -> dict[str, float]:
@@ -165,5 +172,5 @@ def score_pass(network: Network, tokens: Int32, starts: Int32, lengths: Int32) -
 
     with torch.no_grad():
         network.run(network.micro_batches(tokens, starts, lengths), visit, forward_only=True)
-    result: Float32 = sum_over_copies(scores).cpu().numpy()
+    result: Float32 = layout.from_last_stage(sum_over_copies(scores)).cpu().numpy()
     return result

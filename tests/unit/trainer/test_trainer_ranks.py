@@ -2,39 +2,92 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from trainer_cases import grpo, import_megatron, random_batch, segments, trainer, weights
+from trainer_cases import TINY, gradients, grpo, import_megatron, random_batch, segments, trainer, weights
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+MODELS = {
+    "tied": TINY,
+    "untied": TINY | {"tie_word_embeddings": False},
+    "experts": TINY
+    | {
+        "model_type": "qwen3_moe",
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 48,
+        "norm_topk_prob": True,
+    },
+}
 LAYOUTS = {
     "two copies": {"data_parallel": 2},
     "two copies, sharded optimizer": {"data_parallel": 2, "distributed_optimizer": True},
     "two shards": {"tensor_parallel": 2},
+    "two shards, sequence too": {"tensor_parallel": 2, "sequence_parallel": True},
+    "two stages": {"pipeline_parallel": 2},
+    "two parts of each sequence": {"context_parallel": 2},
+    "experts spread over two": {"data_parallel": 2, "expert_parallel": 2},
 }
+CASES = [
+    *(("tied", layout) for layout in LAYOUTS if layout != "experts spread over two"),
+    *(("untied", layout) for layout in ("two stages", "two parts of each sequence")),
+    *(("experts", layout) for layout in ("two shards, sequence too", "two stages", "experts spread over two")),
+]
+LOSS, GRADIENT, LATER_LOSS = 1e-5, 1e-4, 2e-4
+"""Largest difference to one process: of the loss, of a gradient relative to its own norm, of the loss after three steps."""
 
 
-def work(
-    rank: int, ranks: int, port: int, folder: Path, layout: dict[str, Any]
-) -> tuple[list[Any], list[Any], dict[str, Any]]:
-    """Two steps and a resume before the third: what one rank sees of them."""
+@dataclass
+class Seen:
+    """What one rank saw of three steps, and of the third again after a resume."""
+
+    scores: list[np.ndarray]
+    metrics: list[dict[str, float]]
+    gradients: dict[str, np.ndarray]
+    weights: dict[str, np.ndarray]
+
+
+def work(rank: int, ranks: int, port: int, folder: Path, layout: dict[str, Any]) -> Seen:
     place = {"rank": rank, "world_size": ranks, "master_port": port}
-    algorithm = grpo(epochs=2)
-    with trainer(folder / "model", algorithm, place=place, micro_batch_tokens=40, **layout) as one:
-        metrics = [dict(one.step(random_batch(seed)).metrics) for seed in range(2)]
+    with trainer(folder / "model", grpo(), place=place, micro_batch_tokens=40, grad_clip=0.0, **layout) as one:
+        scores = one.score(segments(random_batch()))
+        metrics = [dict(one.step(random_batch(0)).metrics)]
+        _gather_sharded_gradients(one)
+        first = {name: tensor.numpy() for name, tensor in gradients(one).items()}
+        metrics.append(dict(one.step(random_batch(1)).metrics))
         one.save(folder / f"checkpoint{ranks}")
         metrics.append(dict(one.step(random_batch(2)).metrics))
         one.load(folder / f"checkpoint{ranks}")
         metrics.append(dict(one.step(random_batch(2)).metrics))
-        scores = [scores.tolist() for scores in one.score(segments(random_batch()))]
-        return metrics, scores, {name: tensor.numpy() for name, tensor in weights(one).items()}
+        values = {name: tensor.numpy() for name, tensor in weights(one).items()}
+    return Seen(scores=scores, metrics=metrics, gradients=first, weights=values)
+
+
+def _gather_sharded_gradients(one: Any) -> None:
+    """A sharded optimizer leaves each copy with its own part of the sum."""
+    import torch.distributed as dist
+    from megatron.core import parallel_state
+
+    rank = one._joined()
+    if not rank._config.distributed_optimizer:
+        return
+    group = parallel_state.get_data_parallel_group(with_context_parallel=True)
+    for buffer in rank._wrapped.buffers:
+        for bucket in buffer.buckets:
+            own = bucket.grad_data.chunk(dist.get_world_size(group))[dist.get_rank(group)].clone()
+            parts = [own.clone() for _ in range(dist.get_world_size(group))]
+            dist.all_gather(parts, own, group=group)
+            for whole, part in zip(bucket.grad_data.chunk(len(parts)), parts, strict=True):
+                whole.copy_(part)
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +98,20 @@ def ranks() -> Any:
         yield pool
 
 
+@pytest.fixture(scope="module")
+def alone(
+    tmp_path_factory: pytest.TempPathFactory, megatron_worker: ProcessPoolExecutor
+) -> dict[str, tuple[Path, Seen]]:
+    """For each model, its folder and what a single process sees."""
+    found = {}
+    for name, shape in MODELS.items():
+        folder = tmp_path_factory.mktemp(name)
+        (folder / "model").mkdir()
+        (folder / "model" / "config.json").write_text(json.dumps(shape))
+        found[name] = folder, megatron_worker.submit(work, 0, 1, 0, folder, {}).result(timeout=120)
+    return found
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -52,19 +119,44 @@ def free_port() -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("model", "layout"), CASES)
 def test_two_ranks_do_what_one_does(
-    tiny_model: Path, megatron_worker: ProcessPoolExecutor, ranks: ProcessPoolExecutor, layout: str
+    alone: dict[str, tuple[Path, Seen]], ranks: ProcessPoolExecutor, model: str, layout: str
 ) -> None:
-    folder, port = tiny_model.parent, free_port()
+    (folder, expected), port = alone[model], free_port()
     both = [ranks.submit(work, rank, 2, port, folder, LAYOUTS[layout]) for rank in range(2)]
-    metrics, scores, values = megatron_worker.submit(work, 0, 1, 0, folder, {}).result(timeout=120)
-    for of_rank in both:
-        own_metrics, own_scores, own_values = of_rank.result(timeout=120)
-        for step, expected in zip(own_metrics, metrics, strict=True):
-            assert step == pytest.approx(expected, rel=1e-3, abs=1e-4)
-        assert own_metrics[2] == own_metrics[3]  # the resumed third step is the third step
-        for own, expected in zip(own_scores, scores, strict=True):
-            np.testing.assert_allclose(own, expected, atol=1e-3)
-        for name, tensor in own_values.items():
-            np.testing.assert_allclose(tensor, values[name], atol=1e-3, err_msg=name)
+    for future in both:
+        seen = future.result(timeout=120)
+        for own, scores in zip(seen.scores, expected.scores, strict=True):
+            np.testing.assert_allclose(own, scores, atol=1e-5)
+        assert seen.metrics[0] == pytest.approx(expected.metrics[0], rel=1e-4, abs=LOSS)
+        assert seen.metrics[0]["train/loss"] == pytest.approx(expected.metrics[0]["train/loss"], abs=LOSS)
+        assert seen.metrics[2]["train/loss"] == pytest.approx(expected.metrics[2]["train/loss"], abs=LATER_LOSS)
+        assert seen.metrics[2] == seen.metrics[3]  # the resumed third step is the third step
+        assert sorted(seen.gradients) == sorted(expected.gradients)
+        for name, gradient in seen.gradients.items():
+            other = expected.gradients[name]
+            assert np.linalg.norm(gradient - other) <= GRADIENT * np.linalg.norm(other), name
+        for name, tensor in seen.weights.items():
+            np.testing.assert_allclose(tensor, expected.weights[name], atol=1e-3, err_msg=name)
+
+
+def test_a_checkpoint_of_one_process_is_continued_by_two(
+    alone: dict[str, tuple[Path, Seen]], ranks: ProcessPoolExecutor, megatron_worker: ProcessPoolExecutor
+) -> None:
+    folder, _ = alone["tied"]
+    expected = megatron_worker.submit(_after_resume, 0, 1, 0, folder, {}).result(timeout=120)
+    port = free_port()
+    both = [ranks.submit(_after_resume, rank, 2, port, folder, {"tensor_parallel": 2}) for rank in range(2)]
+    for future in both:
+        losses = future.result(timeout=120)
+        assert losses[0] == pytest.approx(expected[0], abs=1e-5)
+        assert losses == pytest.approx(expected, abs=LATER_LOSS)
+
+
+def _after_resume(rank: int, ranks: int, port: int, folder: Path, layout: dict[str, Any]) -> list[float]:
+    """The losses of five steps after a checkpoint of one process."""
+    place = {"rank": rank, "world_size": ranks, "master_port": port}
+    with trainer(folder / "model", grpo(), place=place, micro_batch_tokens=40, **layout) as one:
+        one.load(folder / "checkpoint1")
+        return [one.step(random_batch(step)).metrics["train/loss"] for step in (2, 0, 1, 2, 0)]

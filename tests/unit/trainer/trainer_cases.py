@@ -131,8 +131,6 @@ def weights(trainer: MegatronTrainer) -> dict[str, Any]:
 
 def gradients(trainer: MegatronTrainer) -> dict[str, Any]:
     """The gradient that the last pass accumulated, in Hugging Face names."""
-    from megatron.core import parallel_state
-
     from rl_agent.trainer.hf_weights import named_tensors
 
     rank = trainer._joined()
@@ -141,5 +139,4 @@ def gradients(trainer: MegatronTrainer) -> dict[str, Any]:
         def named_parameters(self) -> Iterator[tuple[str, Any]]:
             return ((name, p.main_grad.clone()) for name, p in rank._wrapped.module.named_parameters())
 
-    group = parallel_state.get_tensor_model_parallel_group()
-    return dict(named_tensors(Gradients(), rank._table, rank._shape, group))
+    return dict(named_tensors(Gradients(), rank._table, rank._shape))

@@ -1,0 +1,63 @@
+"""How the tokens of a micro-batch are spread over the ranks that share it: padding, and who holds which. Pure NumPy.
+
+Context parallelism cuts every sequence into `2 * ranks` pieces, of which rank r holds numbers r and `2 * ranks - 1 - r`: under a
+causal mask an early piece costs little and a late one much, so all have the same work. Sequence parallelism cuts what a rank
+holds once more, between the tensor-parallel ranks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    Int64 = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shards:
+    """The ranks that share a micro-batch."""
+
+    context_ranks: int = 1
+    context_rank: int = 0
+    sequence_ranks: int = 1
+    """Tensor-parallel ranks, with sequence parallelism; else 1."""
+
+    @property
+    def unit(self) -> int:
+        """Every sequence's length is a multiple of this."""
+        return 2 * self.context_ranks if self.context_ranks > 1 else 1
+
+    def padded(self, sizes: Sequence[int]) -> list[int]:
+        """Lengths with padding; maybe one sequence more, which fills up the total."""
+        lengths = [-(-size // self.unit) * self.unit for size in sizes]
+        filler = 0
+        while (sum(lengths) + filler) // self.context_ranks % self.sequence_ranks:
+            filler += self.unit
+        return [*lengths, filler] if filler else lengths
+
+    def held(self, lengths: Sequence[int]) -> Int64:
+        """[t / ranks] int64: the places, among all tokens of sequences of these lengths, of those that this rank holds."""
+        return self._held(lengths, self.context_rank)
+
+    def order(self, lengths: Sequence[int]) -> Int64:
+        """[t] int64: where each token stands when the ranks' parts are put one after the other."""
+        return np.argsort(np.concatenate([self._held(lengths, rank) for rank in range(self.context_ranks)]))
+
+    def _held(self, lengths: Sequence[int], rank: int) -> Int64:
+        if self.context_ranks == 1:
+            return np.arange(sum(lengths), dtype=np.int64)
+        pieces = []
+        start = 0
+        for length in lengths:
+            size = length // self.unit
+            firsts = (start + number * size for number in (rank, self.unit - 1 - rank))
+            pieces += [np.arange(first, first + size, dtype=np.int64) for first in firsts]
+            start += length
+        return np.concatenate(pieces)
