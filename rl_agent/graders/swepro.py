@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from rl_agent.errors import SetupError
 from rl_agent.graders import confirm
 from rl_agent.graders.base import Verdict, VerdictStatus
 from rl_agent.graders.judge import CACHES_OFF, TOOLS, Assets, PatchGrader
-from rl_agent.graders.names import Named, outcomes_of, plain
+from rl_agent.graders.names import ABSENT, NAMES_SHOWN, Named, outcomes_of, plain
 from rl_agent.graders.parse import parse_log, require_pinned
 from rl_agent.graders.signals import Signal
 from rl_agent.graders.workspace import PRIVATE, printed
@@ -84,16 +85,23 @@ class SweProJudge:
             return Verdict(
                 status=VerdictStatus.TAMPERED, reward=0.0, tests_failed=len(forged), log=log, metadata=metadata
             )
-        named = Named(fail_to_pass=spec.fail_to_pass, pass_to_pass=spec.pass_to_pass, outcomes=outcomes)
-        return named.verdict(log=log, skipped_pass_to_pass=trial.options.skipped_pass_to_pass)
+        return judge_log(spec, parsed, log=log, skipped_pass_to_pass=trial.options.skipped_pass_to_pass)
 
 
-def judge_log(spec: SweProSpec, parsed: Mapping[str, str], *, skipped_pass_to_pass: bool = False) -> Verdict:
+def judge_log(
+    spec: SweProSpec, parsed: Mapping[str, str], *, log: str = "", skipped_pass_to_pass: bool = False
+) -> Verdict:
     """The verdict of what a parser found, without a sandbox."""
     seen = {plain(name): status for name, status in parsed.items()}
     outcomes = outcomes_of((*spec.fail_to_pass, *spec.pass_to_pass), seen)
     named = Named(fail_to_pass=spec.fail_to_pass, pass_to_pass=spec.pass_to_pass, outcomes=outcomes)
-    return named.verdict(log="", skipped_pass_to_pass=skipped_pass_to_pass)
+    verdict = named.verdict(log=log, skipped_pass_to_pass=skipped_pass_to_pass)
+    wanted = {plain(name): status for name, status in spec.expected.items()}
+    if not wanted or seen == wanted or verdict.status is not VerdictStatus.SOLVED:
+        return verdict
+    other = {name: seen.get(name, ABSENT) for name in {*seen, *wanted} if seen.get(name) != wanted.get(name)}
+    metadata = {**verdict.metadata, "tests_unexpected": dict(sorted(other.items())[:NAMES_SHOWN])}
+    return replace(verdict, status=VerdictStatus.FAILED, reward=0.0, tests_failed=len(other), metadata=metadata)
 
 
 def _last_line(spec: SweProSpec) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 CONDA: Final = "source /opt/miniconda3/bin/activate testbed && python"
 """How Python is started in the images of SWE-bench and its relatives."""
+_COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
 LONGEST_COMMAND: Final = 96 * 1024
 """Of a shell command; Linux takes 128 KiB."""
 NO_SCRIPTS: Final = """\
@@ -31,9 +33,9 @@ R2E_PARSER: Final = """\
 import json, re, sys
 text = open(sys.argv[1]).read() + open(sys.argv[2]).read()
 tail = re.sub(r"\\x1b\\[[0-9;]*m", "", text).rpartition("short test summary info")[2]
-found = re.findall(r"^(PASSED|FAILED|ERROR|SKIPPED) (.*)$", tail, re.M)
 name = lambda whole: ".".join(whole.split(" - ")[0].strip().split("::")[1:])
-json.dump({"tests": [{"name": name(rest), "status": status} for status, rest in found]}, open(sys.argv[3], "w"))
+found = {name(rest): status for status, rest in re.findall(r"^(PASSED|FAILED|ERROR) (.*)$", tail, re.M)}
+json.dump({"tests": [{"name": name, "status": found[name]} for name in found if name]}, open(sys.argv[3], "w"))
 """
 
 
@@ -197,17 +199,20 @@ def swe_smith(row: Mapping[str, Any], place: Place) -> Task:
 
 
 def r2e_gym(row: Mapping[str, Any], place: Place) -> Task:
-    """R2E-Gym: every test that its map expects to pass must pass. Its tests leave the agent's sandbox."""
-    expected = fields.mapping(row, "expected_output_json")
-    names = tuple(str(name).split(" - ")[0].strip() for name, status in expected.items() if status == "PASSED")
+    """R2E-Gym: what is seen of its tests must be the map that it expects. They leave the agent's sandbox."""
+    statuses = fields.mapping(row, "expected_output_json").items()
+    expected = {_COLOURS.sub("", str(name)).split(" - ")[0].strip(): str(status).lower() for name, status in statuses}
+    expected.pop("", None)  # a line without a test: a file that could not be collected
+    names = tuple(name for name, status in expected.items() if status == "passed")
     if not names:
         raise RowError("`expected_output_json` expects no test to pass")
     commit = fields.text(row, "commit_hash")
     spec = SweProSpec(
-        run_script="bash run_tests.sh  # which starts pytest\n",
+        run_script="[ -e r2e_tests ] || ln -s /r2e_tests r2e_tests\nbash run_tests.sh  # which starts pytest\n",
         parser=R2E_PARSER,
         selected_test_files=("r2e_tests/*",),
         fail_to_pass=names,
+        expected=expected,
         parser_sha256=hashlib.sha256(R2E_PARSER.encode()).hexdigest(),
     )
     task = _published({**row, "instance_id": commit}, image=fields.optional_text(row, "docker_image"), grader=spec)

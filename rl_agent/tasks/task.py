@@ -57,6 +57,8 @@ class SweProSpec:
     parser_sha256: str = ""
     """Hash of `parser` where the row pins it."""
     environment: Mapping[str, str] = field(default_factory=dict)
+    expected: Mapping[str, str] = field(default_factory=dict)
+    """Test -> status in lower case: where set, exactly these tests must be seen, each with its status, the failing ones too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -144,6 +144,40 @@ def test_all_150_shared_rows_load_once_defaults_supply_what_they_lack() -> None:
         next(rows(path, "swebench_pro").once())
 
 
+R2E_LOG = """\
+=== short test summary info ===
+\x1b[32mPASSED\x1b[0m r2e_tests/test_1.py::\x1b[1mT::test_a\x1b[0m
+SKIPPED [1] r2e_tests/test_1.py:3: no display
+FAILED r2e_tests/test_1.py::T::test_b - assert 1 == 2
+ERROR r2e_tests/test_2.py - ImportError: PASSED
+"""
+
+
+@needs_root
+@pytest.mark.parametrize(
+    ("expected", "status"),
+    [
+        ({"T.test_a": "PASSED", "T.test_b - assert 1 == 2": "FAILED"}, "solved"),
+        ({"\x1b[1mT.test_a": "PASSED", "T.test_b": "FAILED", "": "ERROR"}, "solved"),
+        ({"T.test_a": "PASSED"}, "failed"),
+        ({"T.test_a": "PASSED", "T.test_b": "PASSED"}, "failed"),
+        ({"T.test_a": "PASSED", "T.test_b": "FAILED", "T.test_c": "FAILED"}, "failed"),
+    ],
+)
+async def test_r2e_gyms_map_must_be_seen_as_a_whole(tmp_path: Path, expected: dict[str, str], status: str) -> None:
+    row = {
+        "problem_statement": "p",
+        "docker_image": "i",
+        "commit_hash": "c",
+        "expected_output_json": json.dumps(expected),
+    }
+    (tmp_path / "r.jsonl").write_text(json.dumps(row) + "\n")
+    spec = next(rows(tmp_path / "r.jsonl", "r2e_gym", workdir="/testbed").once()).grader
+    assert isinstance(spec, SweProSpec)
+    parsed = await parse_log(spec.parser, R2E_LOG.encode(), b"", timeout_s=120)
+    assert judge_log(spec, parsed).status == status, parsed
+
+
 @needs_root
 async def test_a_parser_runs_alone_and_its_failures_are_errors() -> None:
     spy = (

@@ -204,6 +204,7 @@ def test_published_rows_become_tasks(tmp_path: Path) -> None:
     row = {"docker_image": "i", "commit_hash": "c", "expected_output_json": '{"T.a - x": "PASSED", "T.b": "FAILED"}'}
     gym = read(tmp_path, "r2e_gym", row, workdir="/r")
     assert (gym.task_id, gym.grader.fail_to_pass) == ("c", ("T.a",))
+    assert gym.grader.expected == {"T.a": "passed", "T.b": "failed"}
     assert "r2e_tests" in gym.hidden_paths
     row = {"dockerhub_tag": "t", "base_commit": "abc", "before_repo_set_cmd": "one\ntwo\ngit checkout f -- t"}
     pro = read(tmp_path, "swebench_pro", row, workdir="/app")
