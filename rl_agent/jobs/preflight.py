@@ -11,6 +11,8 @@ from rl_agent.graders.base import Grader
 from rl_agent.graders.judge import PatchGrader
 from rl_agent.harnesses.base import Harness
 from rl_agent.sandboxes.base import SandboxProvider
+from rl_agent.trainer.legal import require_legal
+from rl_agent.trainer.shape import read_shape
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,6 +47,11 @@ def require_weights(model_folder: Path) -> None:
             f"model folder {model_folder} has no weights (*.safetensors). Remedy: set model.path to a folder that has them; "
             "for the tiny policy, model.warm_start=true."
         )
+
+
+def require_layout(config: Config, model_folder: Path) -> None:
+    """Raise ConfigError for a model that the trainer does not know, or a parallel layout that it cannot have."""
+    require_legal(config.trainer, read_shape(model_folder))
 
 
 def _require_port(node: Any, host: str, key: str) -> None:

@@ -18,6 +18,7 @@ from rl_agent.engine.agent_style import agent_style
 from rl_agent.engine.demonstration import Demonstrations, encoder
 from rl_agent.errors import ConfigError
 from rl_agent.jobs.held_out import held_out
+from rl_agent.jobs.preflight import require_layout
 from rl_agent.tasks.toy import ToyTasks, toy_tasks
 from rl_agent.tasks.toy_kinds import KINDS
 from rl_agent.tokens.template_renderer import TemplateRenderer
@@ -46,6 +47,7 @@ async def _run(config: Config, folder: RunFolder) -> None:
             "job=sft makes demonstrations of the toy tasks for the tiny policy: it needs model=tiny data=toy"
         )
     model_folder = model.folder(folder.root)
+    require_layout(config, model_folder)
     makes = Demonstrations(agent_style(model.style), TemplateRenderer(model_folder), encoder(model_folder))
     batches = _batches(makes, config.seed, job.batch_size, job.right_share)
     measure = held_out(model, source, model_folder)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rl_agent.cluster.bring_up import cluster
 from rl_agent.config.load import as_plain, build
 from rl_agent.jobs.held_out import held_out
-from rl_agent.jobs.preflight import require_startable, require_weights
+from rl_agent.jobs.preflight import require_layout, require_startable, require_weights
 from rl_agent.jobs.progress import Progress
 from rl_agent.rollout import records
 from rl_agent.rollout.batch import build_batch
@@ -43,9 +43,11 @@ async def _run(config: Config, folder: RunFolder, checkpoint: Checkpoint | None)
     """Bring everything up, then train."""
     model = build(config.model, PolicyFolder)
     source: TaskSource = build(config.data, TaskSource)
-    await require_startable(config, next(source.tasks(config.seed)))  # unreadable data fails here too
+    task = next(source.tasks(config.seed))  # unreadable data fails here
     model_folder = model.folder(folder.root)
     require_weights(model_folder)
+    require_layout(config, model_folder)
+    await require_startable(config, task)
     backend = build(config.weights, WeightSender).backend
     first = checkpoint.step if checkpoint else 0
     folder.truncate_metrics(first)

@@ -61,6 +61,20 @@ def busy_port() -> Iterator[int]:
         yield listener.getsockname()[1]
 
 
+@pytest.mark.parametrize(
+    ("layout", "words"),
+    [
+        ("trainer.pipeline_parallel=3", ("pipeline_parallel=3", "2 layers")),
+        ("trainer.sequence_parallel=true", ("sequence_parallel", "tensor_parallel > 1")),
+        ("trainer.expert_parallel=2", ("expert_parallel=2", "must divide")),
+    ],
+)
+def test_a_layout_that_the_model_cannot_have(tmp_path: Path, layout: str, words: tuple[str, ...]) -> None:
+    (error,) = failing(tmp_path, *WITHOUT_VLLM, layout)
+    assert all(word in error for word in words)
+    assert not started(tmp_path)
+
+
 def test_a_data_file_that_is_not_there(tmp_path: Path) -> None:
     missing = tmp_path / "rows.jsonl"
     (error,) = failing(tmp_path, *WITHOUT_VLLM, "data=jsonl", f"data.path={missing}")
