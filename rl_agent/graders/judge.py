@@ -16,7 +16,7 @@ from rl_agent.graders.base import Verdict, VerdictStatus
 from rl_agent.graders.diff import sections, touched_paths
 from rl_agent.graders.screen import Screened, protection, screen
 from rl_agent.graders.signals import Signal, find_signals
-from rl_agent.graders.workspace import make_repository, printed, require_made
+from rl_agent.graders.workspace import booted, make_repository, printed, require_made
 from rl_agent.sandboxes.base import Network
 
 if TYPE_CHECKING:
@@ -216,9 +216,8 @@ class PatchGrader:
     async def _judge(self, task: Task, judge: Judge, patch: bytes, provider: SandboxProvider) -> Verdict:
         options = self._options
         lifetime = options.setup_timeout_s * (3 + len(task.pre_commands)) + options.timeout_s + SPARE_S
-        async with provider.boot(
-            task.image, lifetime_s=lifetime, network=Network.NONE, labels={"task": task.task_id, "role": "grading"}
-        ) as sandbox:
+        labels = {"task": task.task_id, "role": "grading"}
+        async with booted(provider, task, lifetime_s=lifetime, network=Network.NONE, labels=labels) as sandbox:
             made = await make_repository(
                 sandbox,
                 task,

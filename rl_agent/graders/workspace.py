@@ -10,14 +10,17 @@ from __future__ import annotations
 import io
 import tarfile
 from collections.abc import Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from rl_agent.errors import SetupError
+from rl_agent.errors import ConfigError, SetupError
 from rl_agent.graders.git_objects import Repository, file_mode, make_repository_files
 
 if TYPE_CHECKING:
-    from rl_agent.sandboxes.base import ExecResult, Sandbox
+    from collections.abc import AsyncIterator
+
+    from rl_agent.sandboxes.base import ExecResult, Sandbox, SandboxProvider
     from rl_agent.tasks.task import Task
 
 Files = Mapping[str, str | bytes]
@@ -161,6 +164,17 @@ class Workspace:
     workdir: str
     base_tree: str
     """Id of the git tree that the work tree was when the agent got it."""
+
+
+@asynccontextmanager
+async def booted(provider: SandboxProvider, task: Task, **options: Any) -> AsyncIterator[Sandbox]:
+    """A sandbox of the task's image; `options` as of `SandboxProvider.boot`. Raises SetupError for an image that does not exist."""
+    async with AsyncExitStack() as stack:
+        try:
+            sandbox = await stack.enter_async_context(provider.boot(task.image, **options))
+        except ConfigError as error:  # a run's other tasks have images of their own
+            raise SetupError(f"task {task.task_id}: {error}") from error
+        yield sandbox
 
 
 async def prepare(sandbox: Sandbox, task: Task, *, timeout_s: float) -> Workspace:

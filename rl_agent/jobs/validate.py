@@ -16,8 +16,10 @@ from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from rl_agent.config.load import build
-from rl_agent.errors import ConfigError
+from rl_agent.errors import ConfigError, GraderError, SandboxError, SetupError
 from rl_agent.graders.base import Grader, VerdictStatus
+from rl_agent.graders.patch import capture
+from rl_agent.graders.workspace import booted, prepare
 from rl_agent.run_folder import QUARANTINE, write_atomic
 from rl_agent.sandboxes.base import SandboxProvider
 from rl_agent.tasks.source import TaskSource
@@ -68,6 +70,7 @@ async def _run(config: Config, folder: RunFolder) -> None:
     console.print(f"run folder: {folder.root}")
     started = time.perf_counter()
     counts: Counter[str] = Counter(known.values())
+    without_gold: set[str] = set()
     with Progress(
         TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn(), console=console
     ) as progress:
@@ -77,13 +80,16 @@ async def _run(config: Config, folder: RunFolder) -> None:
 
         def found(finding: Finding) -> None:
             counts[finding.reason] += 1
+            without_gold.update([finding.task_id] if not finding.reason and finding.gold < 0 else [])
             name = QUARANTINE if finding.reason else VALIDATED
             with Path(folder.root, name).open("a") as file:
                 file.write(json.dumps(asdict(finding)) + "\n")
             bad = sum(number for reason, number in counts.items() if reason)
             progress.update(bar, advance=1, description=f"validating, {bad} in quarantine")
 
-        validator = Validator(provider, grader, passes=config.job.passes)
+        validator = Validator(
+            provider, grader, Workspaces(provider, config.rollout.workspace_timeout_s), passes=config.job.passes
+        )
         left = (task for task in tasks if task.task_id not in known)
         async with asyncio.TaskGroup() as workers:
             for _ in range(config.job.concurrent):
@@ -94,10 +100,13 @@ async def _run(config: Config, folder: RunFolder) -> None:
         "validated": good,
         "quarantined": counts.total(),
         "reasons": dict(counts),
+        "without_gold_patch": len(without_gold),
         "seconds": round(time.perf_counter() - started, 1),
     }
     write_atomic(folder.root / "summary.json", json.dumps(summary, indent=2).encode())
     console.print(f"{good} of {summary['tasks']} tasks are good; in quarantine: {dict(counts) or 'none'}")
+    if without_gold:
+        console.print(f"{len(without_gold)} tasks have no gold patch: it is not known that they can be solved")
     console.print(f"train without them: data.quarantine={folder.root / QUARANTINE}")
 
 
@@ -127,18 +136,41 @@ def _known(root: Path) -> dict[str, str]:
     return found
 
 
+class Workspaces:
+    """Sets tasks up as for an agent."""
+
+    def __init__(self, provider: SandboxProvider, timeout_s: float) -> None:
+        self._provider = provider
+        self._timeout_s = timeout_s
+
+    async def problem(self, task: Task) -> str:
+        """What is wrong with the agent's workspace; empty if nothing is."""
+        try:
+            labels = {"task": task.task_id, "role": "validation"}
+            async with booted(self._provider, task, lifetime_s=3 * self._timeout_s, labels=labels) as sandbox:
+                patch = await capture(sandbox, await prepare(sandbox, task, timeout_s=self._timeout_s))
+        except (SandboxError, SetupError, GraderError) as error:
+            return str(error)
+        if patch:
+            return f"the work tree changes by itself: {patch[:DETAIL_SHOWN].decode(errors='replace')}"
+        return ""
+
+
 class Validator:
     """Tries tasks, one at a time; many run at once."""
 
-    def __init__(self, provider: SandboxProvider, grader: Grader, *, passes: int) -> None:
+    def __init__(self, provider: SandboxProvider, grader: Grader, workspaces: Workspaces, *, passes: int) -> None:
         self._provider = provider
         self._grader = grader
+        self._workspaces = workspaces
         self._passes = passes
 
     async def validate(self, task: Task) -> Finding:
-        """Doing nothing first: it also shows whether the task can be set up at all."""
+        """The workspace first, then doing nothing: both also show whether the task can be set up at all."""
         started = time.perf_counter()
-        reason, detail, gold = "", "", -1
+        reason, detail, gold = "", await self._workspaces.problem(task), -1
+        if detail:
+            return self._finding(task, "setup_failed", detail, gold, started)
         nothing = await self._grader.grade(task, b"", self._provider, even_empty=True)
         if nothing.status is VerdictStatus.INFRA_ERROR:
             reason, detail = "setup_failed", nothing.log
@@ -146,6 +178,9 @@ class Validator:
             reason, detail = "solved_without_a_change", nothing.log
         elif task.gold_patch is not None:
             reason, detail, gold = await self._gold(task, task.gold_patch.encode())
+        return self._finding(task, reason, detail, gold, started)
+
+    def _finding(self, task: Task, reason: str, detail: str, gold: int, started: float) -> Finding:
         seconds = round(time.perf_counter() - started, 2)
         return Finding(task_id=task.task_id, reason=reason, detail=detail[-DETAIL_SHOWN:], gold=gold, seconds=seconds)
 
@@ -153,6 +188,8 @@ class Validator:
         passed, detail = 0, ""
         for _ in range(self._passes):
             verdict = await self._grader.grade(task, patch, self._provider)
+            if verdict.status is VerdictStatus.INFRA_ERROR:
+                return "setup_failed", verdict.log, passed
             if verdict.status is VerdictStatus.SOLVED:
                 passed += 1
             else:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from rl_agent.errors import EngineError, GraderError, HarnessError, RlAgentError, SandboxError, SetupError
 from rl_agent.graders.patch import capture
-from rl_agent.graders.workspace import prepare
+from rl_agent.graders.workspace import booted, prepare
 from rl_agent.harnesses.base import Budget
 from rl_agent.rollout.group import AbortReason, Rollout
 
@@ -116,8 +116,9 @@ class EpisodeRunner:
         task, limits = request.task, self._limits
         async with AsyncExitStack() as stack:
             with trace.timed("boot"):
-                boot = self._provider.boot(
-                    task.image,
+                boot = booted(
+                    self._provider,
+                    task,
                     assets=self._harness.assets,
                     lifetime_s=limits.guard_s,
                     labels={"rollout": request.rollout_id},

@@ -121,6 +121,13 @@ async def test_a_task_that_cannot_be_set_up_is_an_infra_error_without_reward(pro
 
 
 @needs_root
+async def test_an_image_that_does_not_exist_is_the_tasks_fault_and_ends_no_run(provider: LocalProvider) -> None:
+    verdict = await eval_cmd(retries=3).grade(calc_task(image="no-such-image"), FIX, provider)
+    assert (verdict.status, verdict.reward, verdict.metadata) == ("infra_error", None, {"setup_failed": True})
+    assert "no-such-image" in verdict.log
+
+
+@needs_root
 async def test_hidden_files_replace_whatever_the_patch_put_in_their_place(provider: LocalProvider) -> None:
     forged = (
         b"diff --git a/hidden_test.py b/hidden_test.py\nnew file mode 100644\n--- /dev/null\n+++ b/hidden_test.py\n"

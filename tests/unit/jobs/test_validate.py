@@ -14,8 +14,8 @@ import pytest
 from rl_agent.config.data import ToyDataConfig
 from rl_agent.config.load import build
 from rl_agent.graders.base import Verdict, VerdictStatus
-from rl_agent.jobs.validate import Validator
-from tests.local import calc_task, needs_root
+from rl_agent.jobs.validate import Validator, Workspaces
+from tests.local import calc_task, local_provider, needs_root
 
 if TYPE_CHECKING:
     from rl_agent.tasks.task import Task
@@ -37,6 +37,16 @@ class Scripted:
         return Verdict(status=status, reward=reward, log=f"log of {status}")
 
 
+class Fine(Workspaces):
+    """Workspaces without a sandbox."""
+
+    def __init__(self, problem: str = "") -> None:
+        self._problem = problem
+
+    async def problem(self, task: Task) -> str:
+        return self._problem
+
+
 @pytest.mark.parametrize(
     ("statuses", "reason", "gold"),
     [
@@ -44,20 +54,34 @@ class Scripted:
         ((VerdictStatus.TIMEOUT, SOLVED, SOLVED), "", 2),
         ((SOLVED,), "solved_without_a_change", -1),
         ((VerdictStatus.INFRA_ERROR,), "setup_failed", -1),
+        ((FAILED, SOLVED, VerdictStatus.INFRA_ERROR), "setup_failed", 1),
         ((FAILED, FAILED, VerdictStatus.APPLY_FAILED), "gold_patch_fails", 0),
         ((FAILED, SOLVED, FAILED), "flaky", 1),
     ],
 )
 async def test_a_task_is_good_or_has_the_reason(statuses: tuple[VerdictStatus, ...], reason: str, gold: int) -> None:
     grader = Scripted(*statuses)
-    finding = await Validator(None, grader, passes=2).validate(calc_task(gold_patch="x"))  # type: ignore[arg-type]
+    finding = await Validator(None, grader, Fine(), passes=2).validate(calc_task(gold_patch="x"))  # type: ignore[arg-type]
     assert (finding.reason, finding.gold, grader.statuses) == (reason, gold, [])
     assert bool(finding.detail) == bool(reason)
 
 
 async def test_a_task_without_gold_patch_is_tried_without_a_change_only() -> None:
-    finding = await Validator(None, Scripted(FAILED), passes=2).validate(calc_task())  # type: ignore[arg-type]
+    finding = await Validator(None, Scripted(FAILED), Fine(), passes=2).validate(calc_task())  # type: ignore[arg-type]
     assert (finding.reason, finding.gold) == ("", -1)
+
+
+async def test_a_workspace_that_cannot_be_made_is_found_before_anything_is_graded() -> None:
+    finding = await Validator(None, Scripted(), Fine("no git"), passes=2).validate(calc_task())  # type: ignore[arg-type]
+    assert (finding.reason, finding.detail) == ("setup_failed", "no git")
+
+
+@needs_root
+async def test_the_agents_own_workspace_is_tried(tmp_path: Path) -> None:
+    workspaces = Workspaces(local_provider(tmp_path / "state"), 60)
+    assert await workspaces.problem(calc_task()) == ""
+    assert "no package" in await workspaces.problem(calc_task(pre_commands=("echo no package; exit 3",)))
+    assert "no-such-image" in await workspaces.problem(calc_task(image="no-such-image"))
 
 
 def test_toy_tasks_bring_gold_patches_and_plant_faults_at_the_front() -> None:
