@@ -36,6 +36,7 @@ done
 {SHADOW_GIT} add -A .
 {SHADOW_GIT} diff --cached --binary --full-index --no-renames --no-ext-diff --no-textconv --no-color \
   --src-prefix=a/ --dst-prefix=b/ "$BASE" -- >"$P/patch"
+[ "$(stat -c %s "$P/patch")" -le {MOST_BYTES} ] || truncate -s {MOST_BYTES} "$P/patch"
 """
 
 
@@ -55,4 +56,4 @@ async def capture(sandbox: Sandbox, workspace: Workspace, *, timeout_s: float = 
     if result.exit_code != 0:
         what = f"took longer than {timeout_s:g} s" if result.timed_out else f"failed ({result.exit_code})"
         raise GraderError(f"capturing the changes in {workspace.workdir} {what}: {printed(result, TEXT_SHOWN)}")
-    return (await sandbox.read_file(f"{PRIVATE}/patch", user="root"))[:MOST_BYTES]
+    return await sandbox.read_file(f"{PRIVATE}/patch", user="root")

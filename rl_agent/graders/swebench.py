@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from rl_agent.errors import SetupError
+from rl_agent.errors import GraderError, SetupError
 from rl_agent.graders import confirm
 from rl_agent.graders.base import Verdict, VerdictStatus
 from rl_agent.graders.diff import touched_paths
@@ -23,7 +23,7 @@ from rl_agent.graders.workspace import printed
 from rl_agent.tasks.task import SweBenchSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from rl_agent.graders.judge import Judge, Options, Trial
     from rl_agent.graders.swebench_package import Package
@@ -76,10 +76,21 @@ class SweBenchJudge:
         if result.timed_out:
             return Verdict(status=VerdictStatus.TIMEOUT, reward=0.0, tests_failed=1, log=log)
         if not options.strict:
-            return package_verdict(await asyncio.to_thread(_report, package, result.stdout), log)
-        statuses = await asyncio.to_thread(_statuses, package, result.stdout)
+            return package_verdict(await _parsed(_report, package, result.stdout, options.parser_timeout_s), log)
+        statuses = await _parsed(_statuses, package, result.stdout, options.parser_timeout_s)
         said = await confirm.told(trial.sandbox) if confirmed else None
         return judge_statuses(package, statuses, said, log=log, skipped_pass_to_pass=options.skipped_pass_to_pass)
+
+
+async def _parsed(
+    parse: Callable[[Package, bytes], dict[str, Any]], package: Package, log: bytes, timeout_s: float
+) -> dict[str, Any]:
+    """The package's code is trusted, the log is not: a pattern may take for ever over it."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await asyncio.to_thread(parse, package, log)
+    except TimeoutError as error:
+        raise GraderError(f"the log parser ran longer than grader.parser_timeout_s={timeout_s:g} s") from error
 
 
 def judge_statuses(

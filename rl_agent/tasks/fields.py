@@ -50,6 +50,8 @@ def mapping(row: Mapping[str, Any], name: str) -> Mapping[str, Any]:
         value = _literal(name, value)
     if value is None or value == "":
         return {}
+    if isinstance(value, list) and value and all(isinstance(item, tuple) and len(item) == 2 for item in value):
+        value = dict(value)  # a map of Parquet's
     if not isinstance(value, Mapping):
         raise RowError(f"`{name}` is {_shown(value)}; an object is needed")
     return value

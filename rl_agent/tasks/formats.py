@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,7 +16,7 @@ from rl_agent.tasks.reverse import reverse
 from rl_agent.tasks.task import EvalCmdSpec, F2pSpec, SweBenchSpec, SweProSpec, Task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from pathlib import Path
 
     from rl_agent.tasks.task import GraderSpec
@@ -92,14 +93,27 @@ def _one_grader(row: Mapping[str, Any], place: Place) -> GraderSpec:
         ),
         "f2p_script": lambda: _f2p(row),
         "f2p": lambda: _f2p(fields.mapping(row, "f2p")),
-        "swebench": lambda: SweBenchSpec(instance=dict(fields.mapping(row, "swebench"))),
+        "swebench": lambda: _swebench(fields.mapping(row, "swebench")),
     }
-    present = [kind for kind in kinds if row.get(kind) not in (None, "", {})]
+    present = [kind for kind in kinds if not _is_nothing(row.get(kind))]
     if len(present) != 1:
         got = f"has {len(present)} ({', '.join(present)})" if present else "has none"
         hint = " It looks like a row of SWE-bench: data=swebench." if "test_patch" in row and not present else ""
         raise RowError(f"a row needs one grader of {', '.join(kinds)}, but {got}.{hint}")
     return kinds[present[0]]()
+
+
+def _is_nothing(value: Any) -> bool:
+    """Parquet has every column in every row, and every field in every structure."""
+    return value in (None, "") or (isinstance(value, Mapping) and all(inner is None for inner in value.values()))
+
+
+def _swebench(row: Mapping[str, Any], image: str = "") -> SweBenchSpec:
+    """The row, with its lists as lists under the names that the package knows."""
+    lists = {name: list(fields.texts(row, name, name.lower())) for name in ("FAIL_TO_PASS", "PASS_TO_PASS")}
+    if not lists["FAIL_TO_PASS"]:
+        raise RowError("`FAIL_TO_PASS` is missing or empty")
+    return SweBenchSpec(instance={**row, **lists, **({"image": image} if image else {})})
 
 
 def _f2p(row: Mapping[str, Any]) -> F2pSpec:
@@ -145,13 +159,11 @@ def _text_or_file(row: Mapping[str, Any], name: str, place: Place) -> str:
 def swebench(row: Mapping[str, Any], place: Place) -> Task:
     """SWE-bench and SWE-bench Verified."""
     name = fields.text(row, "instance_id")
-    if not fields.texts(row, "FAIL_TO_PASS"):
-        raise RowError("`FAIL_TO_PASS` is missing or empty")
     image = fields.optional_text(row, "image", "image_name", "docker_image")
     return _published(
         row,
         image=image or f"swebench/sweb.eval.x86_64.{name.replace('__', '_1776_').lower()}:latest",
-        grader=SweBenchSpec(instance={**row, "image": image or ""}),
+        grader=_swebench(row, image or ""),
         gold_patch=fields.text(row, "patch"),
     )
 

@@ -178,6 +178,25 @@ async def test_fallbacks_record_which_one_applied_and_start_from_the_pristine_tr
 
 
 @needs_root
+async def test_a_fallback_that_half_succeeds_leaves_nothing_to_the_next(provider: LocalProvider) -> None:
+    lines = [f"x{number} = {number}\n" for number in range(20)]
+    changed = [*lines[:10], "x10 = 0\n", *lines[11:]]
+    first = b"diff --git a/new.py b/new.py\nnew file mode 100644\n--- /dev/null\n+++ b/new.py\n@@ -0,0 +1 @@\n+y = 1\n"
+    moved = (
+        b"diff --git a/calc.py b/calc.py\n--- a/calc.py\n+++ b/calc.py\n@@ -9,5 +9,5 @@\n x8 = 8\n x9 = 9\n-x10 = 10\n+x10 = 0\n"
+        b" x11 = 11\n unknown = 0\n"
+    )
+    check = (
+        f'test "$(cat calc.py)" = \'{"".join(changed).rstrip()}\' && test -z "$(ls | grep -v calc.py | grep -v new.py)"'
+    )
+    task = calc_task(files={"calc.py": "".join(lines)}, grader=EvalCmdSpec(eval_cmd=check))
+    strict = await eval_cmd().grade(task, first + moved, provider)
+    assert strict.status is VerdictStatus.APPLY_FAILED
+    fuzzy = await eval_cmd(apply_fallbacks=["3way", "fuzz"]).grade(task, first + moved, provider)
+    assert (fuzzy.status, dict(fuzzy.metadata)) == (VerdictStatus.SOLVED, {"applied": "fuzz"}), fuzzy.log
+
+
+@needs_root
 async def test_nothing_is_tried_when_asked_to(provider: LocalProvider) -> None:
     verdict = await eval_cmd().grade(calc_task(), b"", provider, even_empty=True)
     assert verdict.status is VerdictStatus.FAILED

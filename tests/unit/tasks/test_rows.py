@@ -168,6 +168,13 @@ def test_parquet_rows_are_those_of_json_lines(tmp_path: Path) -> None:
     whole = [task.task_id for task in itertools.islice(tasks.tasks(1), 46)]
     assert sorted(whole[:23]) == sorted(whole[23:]) == sorted(str(n) for n in range(23))
     assert [task.task_id for task in itertools.islice(tasks.tasks(1, start=30), 16)] == whole[30:]
+    structure = pyarrow.struct([(name, pyarrow.string()) for name in ("image", "workdir", "eval_cmd", "f2p_script")])
+    kinds = pyarrow.struct([*structure, ("f2p", pyarrow.struct([("script", pyarrow.string())]))])
+    kinds = pyarrow.struct([*kinds, ("files", pyarrow.map_(pyarrow.string(), pyarrow.string()))])
+    typed = [{**without("instance_id"), "files": [("a.py", "1")], "f2p": {}}]
+    table = {"prompt": ["p"], "metadata": pyarrow.array(typed, type=kinds)}
+    parquet.write_table(pyarrow.table(table), tmp_path / "typed.parquet")
+    assert next(source(tmp_path / "typed.parquet").once()).grader == EvalCmdSpec(eval_cmd="true", files={"a.py": "1"})
     (tmp_path / "no.parquet").write_text("no")
     with pytest.raises(ConfigError, match="no Parquet file"):
         next(source(tmp_path / "no.parquet").tasks(0))
@@ -189,6 +196,10 @@ def test_published_rows_become_tasks(tmp_path: Path) -> None:
     bench = read(tmp_path, "swebench", {"test_patch": "x"}, workdir="/testbed")
     assert bench.image == "swebench/sweb.eval.x86_64.org_1776_repo-1:latest"
     assert isinstance(bench.grader, SweBenchSpec)
+    assert bench.grader.instance["FAIL_TO_PASS"] == ["t.py::a"]
+    lower = {"FAIL_TO_PASS": None, "fail_to_pass": "['t.py::b']", "pass_to_pass": "[]", "test_patch": "x"}
+    bench = read(tmp_path, "swebench", lower, workdir="/testbed")
+    assert (bench.grader.instance["FAIL_TO_PASS"], bench.grader.instance["PASS_TO_PASS"]) == (["t.py::b"], [])
     row: dict[str, Any] = {
         "image_url": "i",
         "workdir": "/w",
