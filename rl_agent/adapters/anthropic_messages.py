@@ -231,6 +231,7 @@ def _user(content: Any, place: str) -> Iterator[Message]:
             role=Role.TOOL,
             content=blocks_text(block.get("content"), f"{place}.{i}.content"),
             tool_call_id=text_of(block.get("tool_use_id"), f"{place}.{i}.tool_use_id"),
+            failed=block.get("is_error") is True,
         )
     if texts:
         yield Message(role=Role.USER, content="\n".join(texts))

@@ -48,6 +48,8 @@ class SessionStats:
     truncated: int = 0
     """Replies cut by the token limit."""
     tool_calls: int = 0
+    tool_errors: int = 0
+    """Calls whose results came back marked as errors; only Anthropic's protocol has such a mark."""
     malformed_requests: int = 0
     context_full: int = 0
     turn_limit: int = 0

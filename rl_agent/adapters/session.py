@@ -75,6 +75,7 @@ class Session:
         self.token = token
         self.rollout_id = rollout_id
         self.stats = SessionStats()
+        self._failed_calls: set[str] = set()
         self.failure: Exception | None = None
         self.closing = False
         self._engine = engine
@@ -293,6 +294,10 @@ class Session:
         stats.truncated += parsed.truncated
         stats.empty += not (parsed.content or parsed.reasoning or parsed.tool_calls)
         stats.tool_calls += len(parsed.tool_calls)
+        self._failed_calls.update(
+            m.tool_call_id for m in prompt.located.conversation.messages if m.failed and m.tool_call_id
+        )
+        stats.tool_errors = len(self._failed_calls)
         stats.prompt_tokens += len(prompt.tokens)
         stats.cached_tokens += generation.cached_tokens or 0
 

@@ -68,6 +68,8 @@ class Algorithm:
         for name in ("lr", "lr_warmup_steps", "lr_min_ratio", "max_staleness"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"algo.{name} is {getattr(self, name)}; it must not be negative")
+        if Need.TEACHER_LOGPROBS in self.needs and self.folder(Need.TEACHER_LOGPROBS) is None:
+            raise ConfigError("algo.loss.teacher is null; set it to the Hugging Face folder of the teacher")
 
     @property
     def needs(self) -> frozenset[Need]:
@@ -76,6 +78,11 @@ class Algorithm:
         if self.correction.proximal is Proximal.recomputed:
             own = frozenset({Need.OLD_LOGPROBS})
         return own.union(*(getattr(getattr(self, part), "needs", own) for part in PARTS))
+
+    def folder(self, need: Need) -> str | None:
+        """The Hugging Face folder of the frozen policy that gives a score; None: the one that training starts from."""
+        part, name = (self.kl, "reference") if need is Need.REFERENCE_LOGPROBS else (self.loss, "teacher")
+        return getattr(part, name, None)
 
     @property
     def critic(self) -> WithCritic | None:

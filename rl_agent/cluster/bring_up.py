@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rl_agent.algo.batch import TrainBatch
+    from rl_agent.algo.scores import Need, Scores
     from rl_agent.config.schema import Config
     from rl_agent.rollout.group import EpisodeRequest, Rollout
     from rl_agent.run_folder import RunFolder
@@ -54,9 +55,14 @@ class Trainers:
         """Build the model on every rank."""
         await self._all("start", model_folder)
 
-    async def score(self, sequences: Sequence[Int32]) -> list[Float32]:
+    async def logprobs(self, sequences: Sequence[Int32]) -> list[Float32]:
         """Log-probability of each next token."""
-        scores: list[Float32] = await self._all("score", sequences)
+        found: list[Float32] = await self._all("logprobs", sequences)
+        return found
+
+    async def score(self, batch: TrainBatch, needs: frozenset[Need]) -> Scores:
+        """What the batch lacks of `needs`."""
+        scores: Scores = await self._all("score", batch, needs)
         return scores
 
     async def step(self, batch: TrainBatch) -> StepResult:

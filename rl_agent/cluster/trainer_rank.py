@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rl_agent.algo.batch import TrainBatch
+    from rl_agent.algo.scores import Need, Scores
     from rl_agent.config.schema import Config
     from rl_agent.run_folder import RunFolder
     from rl_agent.tokens.turn import Float32, Int32
@@ -50,9 +51,13 @@ class TrainerRank:
             local_rank=self._rank,
         )
 
-    def score(self, sequences: Sequence[Int32]) -> list[Float32]:
+    def logprobs(self, sequences: Sequence[Int32]) -> list[Float32]:
         """See `trainer.base.Trainer`."""
-        return self._trainer.score(sequences)
+        return self._trainer.logprobs(sequences)
+
+    def score(self, batch: TrainBatch, needs: frozenset[Need]) -> Scores:
+        """See `trainer.base.Trainer`."""
+        return self._trainer.score(batch, needs)
 
     def step(self, batch: TrainBatch) -> StepResult:
         """See `trainer.base.Trainer`."""
@@ -60,7 +65,7 @@ class TrainerRank:
 
     def push(self, version: int, probe_tokens: Int32) -> tuple[WeightUpdate, Probe]:
         """Send the weights, and say what they make of a probe."""
-        (logprobs,) = self._trainer.score([probe_tokens])
+        (logprobs,) = self._trainer.logprobs([probe_tokens])
         if not len(logprobs):
             raise WeightPushError("a probe needs at least two tokens")
         return self._trainer.push(self._sender, version), Probe(tokens=probe_tokens, logprobs=logprobs)

@@ -59,7 +59,7 @@ def held_out(model: object, source: object, folder: Path) -> HeldOut | None:
 
 
 async def _probabilities(trainers: Trainers, demonstrations: Sequence[Demonstration]) -> np.ndarray:
-    scores = await trainers.score([demonstration.tokens for demonstration in demonstrations])
+    scores = await trainers.logprobs([demonstration.tokens for demonstration in demonstrations])
     return np.array(
         [
             np.exp(score[demonstration.sampled[1:]].sum())

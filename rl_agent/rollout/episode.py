@@ -179,5 +179,6 @@ def _rollout(
         exit_code=result.exit_code if result else None,
         exit_reason=str(result.reason) if result else "",
         patch=trace.patch,
+        stats=record.stats if record else None,
         seconds=trace.seconds,
     )

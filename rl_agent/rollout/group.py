@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from rl_agent.adapters.record import SessionStats
     from rl_agent.graders.base import Verdict
     from rl_agent.tasks.task import Task
     from rl_agent.tokens.segment import Segment
@@ -71,6 +72,10 @@ class Rollout:
     exit_code: int | None = None
     exit_reason: str = ""
     patch: bytes = b""
+    stats: SessionStats | None = None
+    """What happened in the session; None where there was none."""
+    greedy: bool = False
+    """Sampled at temperature 0, as a baseline: it never trains."""
     seconds: Mapping[str, float] = field(default_factory=dict)
     """Stage -> wall-clock time: boot, agent, capture, grade, total."""
 

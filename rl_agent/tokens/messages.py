@@ -75,6 +75,8 @@ class Message:
     """Tool only: which call this answers."""
     tool_name: str | None = None
     """Tool only: the name of the tool that was called."""
+    failed: bool = False
+    """Tool only: the agent program marked the result as an error. No renderer shows it."""
     turn_id: str | None = None
     """Assistant only: the turn that the client says this is (from an item id or a thinking signature); None: it does not say."""
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from rl_agent.algo.algorithm import Algorithm
     from rl_agent.algo.batch import TrainBatch
+    from rl_agent.algo.scores import Need, Scores
     from rl_agent.tokens.turn import Float32, Int32
     from rl_agent.weights.base import WeightSender, WeightUpdate
 
@@ -46,11 +47,14 @@ class Trainer(Protocol):
         Rank 0 meets the others at `master_address:master_port`.
         """
 
-    def score(self, sequences: Sequence[Int32]) -> list[Float32]:
+    def logprobs(self, sequences: Sequence[Int32]) -> list[Float32]:
         """Log-probability of each next token: [T] int32 -> [T - 1] float32, no gradient."""
 
+    def score(self, batch: TrainBatch, needs: frozenset[Need]) -> Scores:
+        """What the batch has, and what it lacks of `needs`, by the weights of now. Raises ConfigError for what nobody gives."""
+
     def step(self, batch: TrainBatch) -> StepResult:
-        """Train on one batch."""
+        """Shape, score and train on one batch. Scores that it brings along are not made again."""
 
     def push(self, sender: WeightSender, version: int) -> WeightUpdate:
         """Hand the current weights, in Hugging Face names, to `sender`."""

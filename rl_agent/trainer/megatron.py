@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from rl_agent.algo.algorithm import Algorithm
     from rl_agent.algo.batch import Float32, Int32, TrainBatch
+    from rl_agent.algo.scores import Need, Scores
     from rl_agent.trainer.base import StepResult
     from rl_agent.trainer.rank import Rank
     from rl_agent.weights.base import WeightSender, WeightUpdate
@@ -145,9 +146,13 @@ class MegatronTrainer:
         """Batches so far that changed the weights."""
         return self._joined().steps
 
-    def score(self, sequences: Sequence[Int32]) -> list[Float32]:
+    def logprobs(self, sequences: Sequence[Int32]) -> list[Float32]:
         """Log-probability of each next token: [T] int32 -> [T - 1] float32, no gradient."""
-        return self._joined().score(sequences)
+        return self._joined().logprobs(sequences)
+
+    def score(self, batch: TrainBatch, needs: frozenset[Need]) -> Scores:
+        """What the batch lacks of `needs`: [T] float32 each, by the policy, the critic and the frozen policies of now."""
+        return self._joined().score(batch, needs)
 
     def step(self, batch: TrainBatch) -> StepResult:
         """Train on one batch: `algo.epochs` passes, each with `algo.minibatches` optimizer steps."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from rl_agent.algo.batch import Int32, TrainBatch
+    from rl_agent.algo.batch import Int32
 
 
 def plan(lengths: Int32, *, budget: int, copies: int) -> list[list[int]]:
@@ -32,8 +32,3 @@ def plan(lengths: Int32, *, budget: int, copies: int) -> list[list[int]]:
         if load.max(initial=0) <= limit:
             return bins
         count += 1
-
-
-def select_rollouts(batch: TrainBatch, rollouts: Int32) -> tuple[TrainBatch, Int32]:
-    """The part of a batch that belongs to `rollouts`, and where its tokens stand in the whole ([t] int32)."""
-    return batch.select(rollouts)

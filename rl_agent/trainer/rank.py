@@ -2,35 +2,47 @@
 
 from __future__ import annotations
 
+import json
 from collections import deque
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import torch
 import torch.distributed as dist
 
-from rl_agent.errors import WeightPushError
+from rl_agent.algo.scores import Need
+from rl_agent.errors import ConfigError, WeightPushError
+from rl_agent.run_folder import write_atomic
 from rl_agent.trainer import checkpoint, cpu, layout
 from rl_agent.trainer.base import StepResult
+from rl_agent.trainer.critic import Critic, explained_variance
 from rl_agent.trainer.hf_table import RandomTensors, check_names, table
 from rl_agent.trainer.hf_weights import load_tensors, named_tensors
 from rl_agent.trainer.legal import require_legal
 from rl_agent.trainer.model import build_model
 from rl_agent.trainer.optimizer import build_optimizer, update, wrap_model, zero_gradients
-from rl_agent.trainer.plan import select_rollouts
 from rl_agent.trainer.shape import read_shape
-from rl_agent.trainer.step import Network, score_pass, targets, train_pass
+from rl_agent.trainer.step import Network, score_pass, train_pass
+from rl_agent.trainer.targets import targets
 from rl_agent.weights.safetensors_folder import TensorFolder, write_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from rl_agent.algo.algorithm import Algorithm
     from rl_agent.algo.batch import Float32, Int32, TrainBatch
+    from rl_agent.algo.prepared import Prepared
+    from rl_agent.algo.scores import Scores
     from rl_agent.config.trainer import MegatronConfig
     from rl_agent.trainer.layout import RankLayout
     from rl_agent.weights.base import WeightSender, WeightUpdate
+
+CRITIC: Final = "critic"
+"""Folder of the critic's checkpoint, within the policy's."""
+ALGORITHM: Final = "algorithm.json"
+"""What the algorithm carries from step to step."""
 
 
 class Rank:
@@ -55,17 +67,15 @@ class Rank:
         require_legal(config, self._shape)
         self._device = layout.join(place, config, seed)
         self._table = table(self._shape, fused_norms=self._device.type == "cuda")
-        model = build_model(self._shape, config, self._device)
-        self._load_weights(model, model_folder)
-        self._wrapped = wrap_model(model, config)
+        self._wrapped = wrap_model(self._loaded_model(model_folder), config)
         self._optimizer = build_optimizer(self._wrapped, config)
-        self._network = Network(
-            wrapped=self._wrapped,
-            vocab_size=self._shape.vocab,
-            device=self._device,
-            micro_batch_tokens=config.micro_batch_tokens,
-            sequence_parallel=config.sequence_parallel,
-        )
+        self._network = self._network_of(self._wrapped)
+        self._critic: Critic | None = None
+        if algorithm.critic is not None:
+            value_model = self._loaded_model(model_folder)
+            self._critic = Critic(value_model, config, hidden=self._shape.hidden, device=self._device)
+        self._scorers = self._scoring_networks(model_folder)
+        self._kl_coefficient = algorithm.kl.coefficient
         self.steps = 0
         self.version = 0
 
@@ -74,8 +84,8 @@ class Rank:
         """Whether this rank speaks for all of them."""
         return dist.get_rank() == 0
 
-    def score(self, sequences: Sequence[Int32]) -> list[Float32]:
-        """See `Trainer.score`."""
+    def logprobs(self, sequences: Sequence[Int32]) -> list[Float32]:
+        """See `Trainer.logprobs`."""
         lengths = np.array([len(sequence) for sequence in sequences], dtype=np.int32)
         if not lengths.sum():
             return [np.zeros(0, dtype=np.float32) for _ in sequences]
@@ -83,25 +93,62 @@ class Rank:
         flat = score_pass(self._network, np.concatenate(sequences).astype(np.int32), starts, lengths)
         return [flat[start + 1 : start + size] for start, size in zip(starts, lengths, strict=True)]
 
+    def score(self, batch: TrainBatch, needs: frozenset[Need]) -> Scores:
+        """See `Trainer.score`."""
+        starts, lengths = batch.segment_starts(), batch.segment_lengths
+        found: dict[str, Float32] = {}
+        for need in sorted(batch.scores.lacking(needs)):
+            if need not in self._scorers:
+                raise ConfigError(f"the trainer was not set up to give {need}: no part of algo needs it")
+            found[need.value] = score_pass(self._scorers[need], batch.tokens, starts, lengths)
+        return replace(batch.scores, **found)
+
     def step(self, batch: TrainBatch) -> StepResult:
         """See `Trainer.step`."""
-        lr = self._algorithm.learning_rate(self.steps, self._total_steps)
-        advantages = self._algorithm.advantages(batch)
+        algorithm = self._algorithm
+        lr = algorithm.learning_rate(self.steps, self._total_steps)
+        shaped = algorithm.shaped(batch)
+        metrics = dict(shaped.metrics)
+        if not shaped.batch.loss_mask.any():
+            return StepResult(metrics=metrics | _summary([], [], lr), updated=False)
+        scored = replace(shaped.batch, scores=self.score(shaped.batch, algorithm.needs))
+        ready = algorithm.prepared(scored, self._kl_coefficient)
+        metrics |= self._before(ready)
         passes: list[Mapping[str, float]] = []
         norms: list[float] = []
-        for part, own in self._parts(batch):
-            weights = self._algorithm.weights(part)
-            if not (weights * advantages[own]).any():
+        for part, own in self._parts(ready.batch):
+            weights = algorithm.weights(part)
+            metrics |= self._train_critic(ready, part, own, weights)
+            if not (algorithm.trains_without_advantage or (weights * ready.advantages[own]).any()):
                 continue
             zero_gradients(self._wrapped, self._optimizer)
-            target = targets(part, advantages[own], weights, version=self.version, device=self._device)
-            passes.append(train_pass(self._network, part, target, self._algorithm))
+            target = targets(ready, part, own, weights, version=self.version, device=self._device)
+            passes.append(train_pass(self._network, part, target, algorithm))
             result = update(self._optimizer, lr=lr, weight_decay=self._config.weight_decay)
             if not result.updated:
                 break  # nothing changed, so another epoch would give the same gradient again
             norms.append(result.grad_norm)
         self.steps += bool(norms)
-        return StepResult(metrics=_summary(passes, norms, lr), updated=bool(norms))
+        if ready.kl is not None:
+            self._kl_coefficient = algorithm.kl.next_coefficient(self._kl_coefficient, ready.kl, len(batch.rewards))
+        return StepResult(metrics=_summary(passes, norms, lr) | metrics, updated=bool(norms))
+
+    def _before(self, ready: Prepared) -> dict[str, float]:
+        """What the scores say, before anything moves."""
+        found: dict[str, float] = {}
+        if ready.kl is not None:
+            found |= {"train/reference_kl": ready.kl, "train/kl_coefficient": ready.kl_coefficient}
+        if ready.value_targets is not None and ready.batch.scores.values is not None:
+            explained = explained_variance(ready.batch.scores.values, ready.value_targets, ready.batch)
+            found |= {} if explained is None else {"train/explained_variance": explained}
+        return found
+
+    def _train_critic(self, ready: Prepared, part: TrainBatch, own: Int32, weights: Float32) -> dict[str, float]:
+        learns = self._algorithm.critic
+        if self._critic is None or learns is None or ready.value_targets is None:
+            return {}
+        told = self._critic.train(part, ready.value_targets[own], weights, learns)
+        return {f"train/{name}": value for name, value in told.items()}
 
     def named_tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         """The weights in Hugging Face names; all ranks iterate together."""
@@ -131,11 +178,50 @@ class Rank:
         """See `Trainer.save`."""
         progress = checkpoint.Progress(steps=self.steps, version=self.version)
         checkpoint.save(folder, self._wrapped, self._optimizer, progress)
+        if self._critic is not None:
+            self._critic.save(folder / CRITIC, progress)
+        if self.is_first:
+            write_atomic(folder / ALGORITHM, json.dumps({"kl_coefficient": self._kl_coefficient}).encode())
+        dist.barrier()
 
     def load(self, folder: Path) -> None:
         """See `Trainer.load`."""
         progress = checkpoint.load(folder, self._wrapped, self._optimizer)
         self.steps, self.version = progress.steps, progress.version
+        if self._critic is not None:
+            self._critic.load(folder / CRITIC)
+        if (folder / ALGORITHM).is_file():
+            self._kl_coefficient = json.loads((folder / ALGORITHM).read_text())["kl_coefficient"]
+
+    def _loaded_model(self, folder: Path) -> torch.nn.Module:
+        """A model of the policy's shape with the weights of a Hugging Face folder."""
+        model: torch.nn.Module = build_model(self._shape, self._config, self._device)
+        self._load_weights(model, folder)
+        return model
+
+    def _network_of(self, model: torch.nn.Module) -> Network:
+        return Network(
+            wrapped=model,
+            vocab_size=self._shape.vocab,
+            device=self._device,
+            micro_batch_tokens=self._config.micro_batch_tokens,
+            sequence_parallel=self._config.sequence_parallel,
+        )
+
+    def _scoring_networks(self, model_folder: Path) -> dict[Need, Network]:
+        """Who gives which score. Frozen policies are loaded here, with neither gradients nor an optimizer."""
+        found = {Need.OLD_LOGPROBS: self._network}
+        if self._critic is not None:
+            found[Need.VALUES] = self._critic.network
+        for need in sorted(self._algorithm.needs & {Need.REFERENCE_LOGPROBS, Need.TEACHER_LOGPROBS}):
+            chosen = self._algorithm.folder(need)
+            folder = Path(chosen) if chosen else model_folder
+            if read_shape(folder) != self._shape:
+                raise ConfigError(
+                    f"{folder} (for {need}) has another shape than the policy in {model_folder}; both must be of one"
+                )
+            found[need] = self._network_of(self._loaded_model(folder).requires_grad_(requires_grad=False).eval())
+        return found
 
     def _load_weights(self, model: torch.nn.Module, folder: Path) -> None:
         stored = TensorFolder(folder)
@@ -154,7 +240,7 @@ class Rank:
                 continue
             order = np.random.default_rng([self._seed, self.steps, epoch]).permutation(len(batch.rewards))
             for rollouts in np.array_split(order, self._algorithm.minibatches):
-                yield select_rollouts(batch, np.sort(rollouts).astype(np.int32))
+                yield batch.select(np.sort(rollouts).astype(np.int32))
 
 
 def _summary(passes: Sequence[Mapping[str, float]], norms: Sequence[float], lr: float) -> dict[str, float]:

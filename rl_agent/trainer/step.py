@@ -10,7 +10,7 @@ import torch
 from megatron.core import parallel_state
 from megatron.core.pipeline_parallel import get_forward_backward_func
 
-from rl_agent.algo.base import LossInput
+from rl_agent.algo.metrics import means, token_sums
 from rl_agent.trainer import layout
 from rl_agent.trainer.layout import max_over_copies, sum_over_copies
 from rl_agent.trainer.logprobs import logprobs_and_entropy
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rl_agent.algo.algorithm import Algorithm
     from rl_agent.algo.batch import Float32, Int32, TrainBatch
     from rl_agent.trainer.packing import MicroBatch
+    from rl_agent.trainer.targets import Targets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,12 +59,7 @@ class Network:
             logits = model(micro.inputs, micro.positions, None, packed_seq_params=micro.sequences)
 
             def loss(output: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, dict[str, Any]]:
-                logprobs, entropy = logprobs_and_entropy(
-                    output[0],
-                    micro.labels,
-                    vocab_size=self.vocab_size,
-                    group=parallel_state.get_tensor_model_parallel_group(),
-                )
+                logprobs, entropy = self.predictions(output[0], micro)
                 if micro.order is not None:
                     logprobs, entropy = (layout.gather_predictions(part, micro.order) for part in (logprobs, entropy))
                 # the token weights are normalised over the whole batch, so Megatron has nothing to divide by
@@ -81,30 +77,14 @@ class Network:
             forward_only=forward_only,
         )
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Targets:
-    """The [T] arrays of one pass, on the device."""
-
-    rollout_logprobs: torch.Tensor
-    advantages: torch.Tensor
-    weights: torch.Tensor
-    loss_mask: torch.Tensor
-    on_policy: torch.Tensor
-    """Trained tokens that were sampled with exactly the trainer's current weights."""
-
-
-def targets(batch: TrainBatch, advantages: Float32, weights: Float32, *, version: int, device: torch.device) -> Targets:
-    """Put a batch's arrays on the device."""
-    mask = torch.from_numpy(batch.loss_mask)
-    versions = torch.from_numpy(batch.weight_versions)
-    return Targets(
-        rollout_logprobs=torch.from_numpy(batch.rollout_logprobs).to(device),
-        advantages=torch.from_numpy(advantages).to(device),
-        weights=torch.from_numpy(weights).to(device),
-        loss_mask=mask.to(device),
-        on_policy=(mask & (versions == version)).to(device),
-    )
+    def predictions(self, output: torch.Tensor, micro: MicroBatch) -> tuple[torch.Tensor, torch.Tensor]:
+        """[t, V / shards] logits -> [t] float32 log-probability of each label, and entropy in nats."""
+        return logprobs_and_entropy(
+            output,
+            micro.labels,
+            vocab_size=self.vocab_size,
+            group=parallel_state.get_tensor_model_parallel_group(),
+        )
 
 
 def train_pass(network: Network, batch: TrainBatch, target: Targets, algorithm: Algorithm) -> Mapping[str, float]:
@@ -117,23 +97,15 @@ def train_pass(network: Network, batch: TrainBatch, target: Targets, algorithm: 
 
     def visit(micro: MicroBatch, logprobs: torch.Tensor, entropy: torch.Tensor) -> torch.Tensor:
         at = micro.index
-        mask = target.loss_mask[at]
-        terms = algorithm.token_loss(
-            LossInput(
-                logprobs=logprobs,
-                old_logprobs=target.rollout_logprobs[at],
-                advantages=target.advantages[at],
-                loss_mask=mask,
-                segment=micro.segment,
-            )
-        )
+        inputs = target.loss_input(at, logprobs, micro.segment)
+        terms = algorithm.token_loss(inputs)
         loss = (target.weights[at] * terms.loss).sum()
         with torch.no_grad():
             sums["loss"] += loss.detach()
-            sums["tokens"] += mask.sum()
-            for name, values in {"entropy": entropy, **terms.metrics}.items():
-                sums[name] += (values * mask).double().sum()
-            on_policy = target.on_policy[at]
+            for name, value in token_sums(inputs, terms, entropy).items():
+                sums[name] += value
+            # sampled with exactly the trainer's current weights
+            on_policy = inputs.loss_mask & (target.staleness[at] == 0)
             difference = (logprobs - target.rollout_logprobs[at]).abs() * on_policy
             sums["on_policy"] += on_policy.sum()
             sums["logprob_diff_mean"] += difference.double().sum()
@@ -151,11 +123,8 @@ def train_pass(network: Network, batch: TrainBatch, target: Targets, algorithm: 
 
 def _means(total: dict[str, float], largest: float) -> dict[str, float]:
     """Sums to means. A mean over no token is left out: missing is not zero."""
-    tokens, on_policy = total.pop("tokens"), total.pop("on_policy")
-    metrics = {"loss": total.pop("loss")}
-    difference = total.pop("logprob_diff_mean")
-    if tokens:
-        metrics |= {name: value / tokens for name, value in total.items()}
+    on_policy, difference = total["on_policy"], total["logprob_diff_mean"]
+    metrics = {"loss": total["loss"], **means(total)}
     if on_policy:
         metrics |= {"logprob_diff_mean": difference / on_policy, "logprob_diff_max": largest}
     return metrics

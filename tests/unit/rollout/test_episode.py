@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rl_agent.adapters.record import SessionStats
 from rl_agent.errors import EngineError, LawError, SandboxError, SetupError
 from rl_agent.graders.base import Verdict, VerdictStatus
 from rl_agent.harnesses.base import ExitReason, HarnessResult
@@ -74,7 +75,13 @@ class World:
 
     async def close_session(self, session_id: str) -> Any:
         return SimpleNamespace(
-            segments=(), turns=self.turns, sampled_tokens=5, excluded={}, forks={}, failure=self.failure
+            segments=(),
+            turns=self.turns,
+            sampled_tokens=5,
+            excluded={},
+            forks={},
+            stats=SessionStats(),
+            failure=self.failure,
         )
 
 

@@ -58,7 +58,7 @@ def test_the_trainer_scores_a_sentence_as_transformers_does_and_takes_a_step(
 ) -> None:
     tokens, expected = sentence
     with trainer(smollm, grpo(lr=1e-5)) as one:
-        (scored,) = one.score([tokens])
+        (scored,) = one.logprobs([tokens])
         np.testing.assert_allclose(scored, expected, atol=1e-3)
         batch = random_batch(lengths=(19, 7, 13))
         mixed = dataclasses.replace(batch, rewards=np.array([0, 1], dtype=np.float32))

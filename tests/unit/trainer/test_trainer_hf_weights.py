@@ -93,7 +93,7 @@ def test_scores_agree_with_transformers_and_the_weights_come_back_bit_for_bit(tm
     model = transformers_model(tmp_path / "model", SHAPES[shape])
     sequences = [s for s in segments(random_batch(lengths=(60, 11, 3))) if len(s)]
     with trainer(tmp_path / "model", grpo()) as one:
-        for tokens, scores in zip(sequences, one.score(sequences), strict=True):
+        for tokens, scores in zip(sequences, one.logprobs(sequences), strict=True):
             np.testing.assert_allclose(scores, transformers_scores(model, tokens), atol=2e-5)
         one.export(tmp_path / "export")
     before, after = TensorFolder(tmp_path / "model"), TensorFolder(tmp_path / "export")

@@ -47,8 +47,8 @@ def test_without_a_token_of_the_current_weights_no_gap_is_reported(tiny_model: P
 def test_scores_of_a_sequence_do_not_depend_on_its_company(tiny_model: Path) -> None:
     batch = random_batch()
     with trainer(tiny_model, grpo(), micro_batch_tokens=40) as one:
-        together = one.score(segments(batch))
-        alone = [one.score([tokens])[0] for tokens in segments(batch)]
+        together = one.logprobs(segments(batch))
+        alone = [one.logprobs([tokens])[0] for tokens in segments(batch)]
     assert [len(scores) for scores in together] == [len(tokens) - 1 for tokens in segments(batch)]
     for a, b in zip(together, alone, strict=True):
         np.testing.assert_allclose(a, b, atol=2e-6)
@@ -56,8 +56,10 @@ def test_scores_of_a_sequence_do_not_depend_on_its_company(tiny_model: Path) -> 
 
 def test_sequences_too_short_to_predict_anything_score_empty(tiny_model: Path) -> None:
     with trainer(tiny_model, grpo()) as one:
-        got = one.score([np.array([], dtype=np.int32), np.array([3], dtype=np.int32), np.array([3, 4], dtype=np.int32)])
-        nothing = one.score([])
+        got = one.logprobs(
+            [np.array([], dtype=np.int32), np.array([3], dtype=np.int32), np.array([3, 4], dtype=np.int32)]
+        )
+        nothing = one.logprobs([])
     assert [len(scores) for scores in got] == [0, 0, 1]
     assert got[2][0] < 0
     assert nothing == []
@@ -96,7 +98,7 @@ def test_a_batch_without_signal_changes_nothing(tiny_model: Path, kind: str) -> 
 def test_sft_of_a_tiny_model_lowers_its_loss(tiny_model: Path) -> None:
     with trainer(tiny_model, sft(lr_warmup_steps=3), total_steps=30) as one:
         losses = [one.step(random_batch()).metrics["train/loss"] for _ in range(30)]
-        scores = one.score(segments(random_batch()))
+        scores = one.logprobs(segments(random_batch()))
     assert losses[0] > 4
     assert losses[-1] < 0.3 * losses[0]
     assert np.concatenate(scores).mean() > -3

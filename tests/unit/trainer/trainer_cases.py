@@ -118,7 +118,7 @@ def segments(batch: TrainBatch) -> list[np.ndarray]:
 
 def on_policy(trainer: MegatronTrainer, batch: TrainBatch) -> TrainBatch:
     """The same batch as if the trainer itself had sampled it."""
-    flat = np.concatenate([np.concatenate([[0], scores]) for scores in trainer.score(segments(batch))])
+    flat = np.concatenate([np.concatenate([[0], scores]) for scores in trainer.logprobs(segments(batch))])
     values = {name: getattr(batch, name) for name in batch.__slots__}
     values["rollout_logprobs"] = np.where(batch.loss_mask, flat, 0).astype(np.float32)
     return TrainBatch(**values)

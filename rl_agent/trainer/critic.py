@@ -1,0 +1,108 @@
+"""The critic: the policy's network with one number a token in place of logits, and an optimizer of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from typing_extensions import override
+
+from rl_agent.algo.advantage.value_loss import value_loss
+from rl_agent.errors import ConfigError
+from rl_agent.trainer import checkpoint
+from rl_agent.trainer.layout import sum_over_copies
+from rl_agent.trainer.optimizer import build_optimizer, update, wrap_model, zero_gradients
+from rl_agent.trainer.step import Network
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from rl_agent.algo.base import WithCritic
+    from rl_agent.algo.batch import Float32, TrainBatch
+    from rl_agent.config.trainer import MegatronConfig
+    from rl_agent.trainer.packing import MicroBatch
+
+
+class ValueHead(nn.Linear):
+    """Hidden state -> value, called as Megatron calls its output layer. Zero at the start: nothing is expected of anything."""
+
+    def __init__(self, hidden: int, *, dtype: torch.dtype, device: torch.device) -> None:
+        super().__init__(hidden, 1, bias=False, dtype=dtype, device=device)
+        nn.init.zeros_(self.weight)
+
+    @override
+    def forward(self, hidden: torch.Tensor, **_unused: Any) -> tuple[torch.Tensor, None]:  # type: ignore[override]
+        """[t, 1, H] -> [t, 1, 1]; `weight`, the embedding that logits may be tied to, is not for values."""
+        return super().forward(hidden), None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValueNetwork(Network):
+    """A pass of the critic: what `visit` gets as log-probabilities are values, aligned alike."""
+
+    @override
+    def predictions(self, output: torch.Tensor, micro: MicroBatch) -> tuple[torch.Tensor, torch.Tensor]:
+        """[t, 1] -> [t] float32, and nothing that could be an entropy."""
+        values = output[:, 0].float()
+        return values, torch.zeros_like(values)
+
+
+class Critic:
+    """`model` is one like the policy's, loaded; its output layer is replaced."""
+
+    def __init__(self, model: Any, config: MegatronConfig, *, hidden: int, device: torch.device) -> None:
+        for name in ("tensor_parallel", "pipeline_parallel", "context_parallel", "expert_parallel"):
+            if getattr(config, name) != 1:
+                raise ConfigError(f"trainer.{name}={getattr(config, name)} is not supported with a critic yet; use 1")
+        model.output_layer = ValueHead(hidden, dtype=next(model.parameters()).dtype, device=device)
+        self._wrapped = wrap_model(model, config)
+        self._optimizer = build_optimizer(self._wrapped, config)
+        self._weight_decay = config.weight_decay
+        self.network = ValueNetwork(
+            wrapped=self._wrapped,
+            vocab_size=1,
+            device=device,
+            micro_batch_tokens=config.micro_batch_tokens,
+            sequence_parallel=False,
+        )
+
+    def train(
+        self, batch: TrainBatch, value_targets: Float32, weights: Float32, part: WithCritic
+    ) -> Mapping[str, float]:
+        """One optimizer step towards `value_targets` ([T], of this batch). `weights`: as of the policy's loss."""
+        device = self.network.device
+        old = batch.scores.values
+        assert old is not None
+        arrays = [torch.from_numpy(values).to(device) for values in (old, value_targets, weights)]
+        old_values, goal, weight = arrays
+        total = torch.zeros((), dtype=torch.float64, device=device)
+
+        def visit(micro: MicroBatch, values: torch.Tensor, _entropy: torch.Tensor) -> torch.Tensor:
+            at = micro.index
+            loss = (weight[at] * value_loss(values, old_values[at], goal[at], part.value_clip)).sum()
+            total.add_(loss.detach())
+            return loss
+
+        zero_gradients(self._wrapped, self._optimizer)
+        micro_batches = self.network.micro_batches(batch.tokens, batch.segment_starts(), batch.segment_lengths)
+        self.network.run(micro_batches, visit, forward_only=False)
+        result = update(self._optimizer, lr=part.critic_lr, weight_decay=self._weight_decay)
+        return {"critic_loss": float(sum_over_copies(total[None])[0]), "critic_grad_norm": result.grad_norm}
+
+    def save(self, folder: Path, progress: checkpoint.Progress) -> None:
+        """Write weights and optimizer."""
+        checkpoint.save(folder, self._wrapped, self._optimizer, progress)
+
+    def load(self, folder: Path) -> None:
+        """Read what `save` wrote."""
+        checkpoint.load(folder, self._wrapped, self._optimizer)
+
+
+def explained_variance(values: Float32, goals: Float32, batch: TrainBatch) -> float | None:
+    """1 - Var(target - value) / Var(target) over trained tokens; None where the targets do not vary."""
+    mask = batch.loss_mask
+    spread = float(goals[mask].var(dtype="float64")) if mask.any() else 0.0
+    return 1.0 - float((goals - values)[mask].var(dtype="float64")) / spread if spread > 0.0 else None
