@@ -64,6 +64,7 @@ SHADOW_CONFIG: Final = """\
 """
 SHADOW_ATTRIBUTES: Final = "* -filter\n"
 TEXT_SHOWN: Final = 4000
+COMMANDS_SHOWN: Final = 200
 STATEMENT: Final = "/opt/rl_agent_task/PROBLEM_STATEMENT.md"
 """Where the agent finds its task besides the prompt: outside the repository, so that it is in no diff."""
 REPOSITORY_EXISTS: Final = 92
@@ -241,15 +242,16 @@ def require_made(task: Task, result: ExecResult, timeout_s: float) -> None:
 
 
 async def _run_pre_commands(sandbox: Sandbox, task: Task, timeout_s: float) -> None:
-    """Run the task's own commands, as the agent, in its work tree."""
-    for command in task.pre_commands:
-        result = await sandbox.exec(command, cwd=task.workdir, timeout=timeout_s)
-        if result.exit_code != 0:
-            raise SetupError(
-                f"task {task.task_id}: pre_command `{command[:200]}` "
-                + (f"ran longer than {timeout_s:g} s" if result.timed_out else f"ended with {result.exit_code}")
-                + f": {printed(result, TEXT_SHOWN)}"
-            )
+    """Run the task's own commands, as the agent, in its work tree, in one shell; the first line that fails ends them."""
+    script = "set -e\n" + "\n".join(task.pre_commands)
+    result = await sandbox.exec(script, cwd=task.workdir, timeout=timeout_s * len(task.pre_commands))
+    if result.exit_code != 0:
+        shown = "; ".join(task.pre_commands)[:COMMANDS_SHOWN]
+        raise SetupError(
+            f"task {task.task_id}: pre_commands `{shown}` "
+            + ("ran out of time" if result.timed_out else f"ended with {result.exit_code}")
+            + f": {printed(result, TEXT_SHOWN)}"
+        )
 
 
 async def _script(sandbox: Sandbox, task: Task, script: str, stdin: bytes, timeout_s: float) -> ExecResult:

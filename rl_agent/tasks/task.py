@@ -87,7 +87,7 @@ class Task:
     files: Mapping[str, str] = field(default_factory=dict)
     """Files that make up the repository when the image does not hold it: path relative to `workdir` -> text."""
     pre_commands: tuple[str, ...] = ()
-    """Shell commands run in `workdir` before the agent and before grading; a failure is a SetupError."""
+    """Lines of one bash script, run in `workdir` before the agent and before grading; the first that fails is a SetupError."""
     hidden_paths: tuple[str, ...] = ()
     """Tests that the image holds (paths, relative to `workdir` or absolute): root removes them before the agent gets the sandbox."""
     gold_patch: str | None = None

@@ -168,6 +168,15 @@ async def test_pre_commands_run_before_the_patch(provider: LocalProvider) -> Non
 
 
 @needs_root
+async def test_pre_commands_share_a_shell_and_any_line_that_fails_is_a_set_up_error(provider: LocalProvider) -> None:
+    task = calc_task(pre_commands=("cd /tmp; export WHERE=$PWD", 'test "$PWD:$WHERE" = /tmp:/tmp'))
+    assert (await eval_cmd().grade(task, FIX, provider)).status is VerdictStatus.SOLVED
+    verdict = await eval_cmd().grade(calc_task(pre_commands=("echo begun\nfalse\ntrue",)), FIX, provider)
+    assert (verdict.status, verdict.reward) == (VerdictStatus.INFRA_ERROR, None)
+    assert "begun" in verdict.log
+
+
+@needs_root
 async def test_fallbacks_record_which_one_applied_and_start_from_the_pristine_tree(provider: LocalProvider) -> None:
     solved = await eval_cmd(apply_fallbacks=["3way"]).grade(calc_task(), FIX, provider)
     assert (solved.status, dict(solved.metadata)) == (VerdictStatus.SOLVED, {"applied": "strict"})
