@@ -48,6 +48,7 @@ def patch_megatron() -> None:
         return
     _patch_random_tracker()
     _patch_expert_dispatch()
+    _patch_linear_attention()
     _patch_distributed_optimizer()
 
 
@@ -153,6 +154,17 @@ def _patch_expert_dispatch() -> None:
         return tensor.detach().numpy() if as_numpy and torch.is_tensor(tensor) else tensor
 
     token_dispatcher.maybe_move_tensor_to_cpu = to_cpu
+
+
+def _patch_linear_attention() -> None:
+    from megatron.core.ssm import gated_delta_net  # noqa: PLC0415  (heavy; only after install())
+
+    def unit_length(values: torch.Tensor) -> torch.Tensor:
+        """What the layer takes from a library of kernels for GPUs, and all that its other, plain form needs of it."""
+        return values * torch.rsqrt(values.square().sum(-1, keepdim=True) + 1e-6)
+
+    gated_delta_net.HAVE_FLA = True
+    gated_delta_net.l2norm = unit_length
 
 
 def _patch_distributed_optimizer() -> None:

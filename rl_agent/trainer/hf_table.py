@@ -19,10 +19,12 @@ from rl_agent.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from rl_agent.trainer.shape import ModelShape
+    from rl_agent.trainer.shape import ExpertShape, ModelShape
 
 EMBEDDING: Final = "embedding.word_embeddings.weight"
 OUTPUT: Final = "output_layer.weight"
+NOT_TRAINED: Final = ("model.visual.", "mtp.")
+"""Parts of a checkpoint beside the language model."""
 
 
 class Kind(Enum):
@@ -35,9 +37,9 @@ class Kind(Enum):
     COLUMNS = auto()
     """The same tensor, sharded by columns."""
     QKV = auto()
-    """Query, key and value heads, interleaved group by group; sharded by rows."""
-    GATE_UP = auto()
-    """Gate and up projection, one below the other within each shard."""
+    """Query, key and value heads, interleaved group by group; sharded by rows. A gate's heads stand beside the query's."""
+    BLOCKS = auto()
+    """Blocks of rows, one below the other within each shard: gate and up projection, say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +50,8 @@ class Entry:
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
     kind: Kind
+    blocks: tuple[int, ...] = ()
+    """Rows of each of the blocks."""
     layer: int | None = None
     """The layer that it belongs to."""
     expert: int | None = None
@@ -65,81 +69,103 @@ def table(shape: ModelShape, *, fused_norms: bool) -> list[Entry]:
     `fused_norms`: Transformer Engine keeps the norm before a projection as `layer_norm_weight` of that projection.
     """
     embedding = (shape.vocab, shape.hidden)
-    entries = [_entry(EMBEDDING, Kind.ROWS, {"model.embed_tokens.weight": embedding})]
+    entries = [_entry(EMBEDDING, Kind.ROWS, {f"{shape.prefix}embed_tokens.weight": embedding})]
     for layer in range(shape.layers):
         entries += _layer(shape, layer, fused_norms)
-    entries.append(_entry("decoder.final_layernorm.weight", Kind.WHOLE, {"model.norm.weight": (shape.hidden,)}))
+    entries.append(
+        _entry("decoder.final_layernorm.weight", Kind.WHOLE, {f"{shape.prefix}norm.weight": (shape.hidden,)})
+    )
     if not shape.tied:
         entries.append(_entry(OUTPUT, Kind.ROWS, {"lm_head.weight": embedding}))
     return entries
 
 
 def _layer(shape: ModelShape, layer: int, fused_norms: bool) -> list[Entry]:
-    ours, theirs = f"decoder.layers.{layer}.", f"model.layers.{layer}."
+    ours, theirs = f"decoder.layers.{layer}.", f"{shape.prefix}layers.{layer}."
+    linear = shape.linear is not None and shape.linear.layers[layer]
+    projection = "self_attention.in_proj" if linear else "self_attention.linear_qkv"
     # Transformer Engine has a layer that fuses the norm before a dense MLP, and none for a mixture of experts
-    norm = f"{theirs}post_attention_layernorm.weight"
-    before_mlp = (
-        "mlp.linear_fc1.layer_norm_weight" if fused_norms and shape.experts is None else "pre_mlp_layernorm.weight"
-    )
-    entries = _attention(shape, ours, theirs, fused_norms)
-    entries.append(_entry(ours + before_mlp, Kind.WHOLE, {norm: (shape.hidden,)}))
-    entries += (
-        _mlp(f"{ours}mlp.", f"{theirs}mlp.", shape.hidden, shape.ffn)
-        if shape.experts is None
-        else _experts(shape, ours, theirs)
-    )
+    fused_mlp = fused_norms and shape.experts is None
+    norms = {
+        f"{projection}.layer_norm_weight" if fused_norms else "input_layernorm.weight": "input_layernorm",
+        "mlp.linear_fc1.layer_norm_weight" if fused_mlp else "pre_mlp_layernorm.weight": "post_attention_layernorm",
+    }
+    entries = [_entry(ours + a, Kind.WHOLE, {f"{theirs}{b}.weight": (shape.hidden,)}) for a, b in norms.items()]
+    attention = _linear_attention if linear else _attention
+    entries += attention(shape, f"{ours}self_attention.", theirs)
+    if shape.experts is None:
+        entries += _mlp(f"{ours}mlp.", f"{theirs}mlp.", shape.hidden, shape.ffn)
+    else:
+        entries += _experts(shape.experts, shape.hidden, f"{ours}mlp.", f"{theirs}mlp.")
     return [replace(entry, layer=layer) for entry in entries]
 
 
-def _attention(shape: ModelShape, ours: str, theirs: str, fused_norms: bool) -> list[Entry]:
+def _attention(shape: ModelShape, ours: str, theirs: str) -> list[Entry]:
     query, key = shape.heads * shape.head_dim, shape.groups * shape.head_dim
-    attention = f"{theirs}self_attn."
-    qkv = {f"{attention}{n}_proj.": rows for n, rows in (("q", query), ("k", key), ("v", key))}
-    before = "self_attention.linear_qkv.layer_norm_weight" if fused_norms else "input_layernorm.weight"
-    norms = [(before, f"{theirs}input_layernorm.weight", shape.hidden)]
-    if shape.qk_norm:
-        norms += [
-            ("self_attention.q_layernorm.weight", f"{attention}q_norm.weight", shape.head_dim),
-            ("self_attention.k_layernorm.weight", f"{attention}k_norm.weight", shape.head_dim),
-        ]
-    entries = [_entry(ours + name, Kind.WHOLE, {other: (size,)}) for name, other, size in norms]
+    theirs += "self_attn."
+    with_gate = query * 2 if shape.output_gate else query
+    qkv = {f"{theirs}{n}_proj.": rows for n, rows in (("q", with_gate), ("k", key), ("v", key))}
+    norms = {"q_layernorm": "q_norm", "k_layernorm": "k_norm"} if shape.qk_norm else {}
+    entries = [
+        _entry(f"{ours}{a}.weight", Kind.WHOLE, {f"{theirs}{b}.weight": (shape.head_dim,)}) for a, b in norms.items()
+    ]
     weights = {f"{name}weight": (rows, shape.hidden) for name, rows in qkv.items()}
-    entries.append(_entry(f"{ours}self_attention.linear_qkv.weight", Kind.QKV, weights))
+    entries.append(_entry(f"{ours}linear_qkv.weight", Kind.QKV, weights))
     if shape.qkv_bias:
-        biases = {f"{name}bias": (rows,) for name, rows in qkv.items()}
-        entries.append(_entry(f"{ours}self_attention.linear_qkv.bias", Kind.QKV, biases))
-    output = {f"{attention}o_proj.weight": (shape.hidden, query)}
-    return [*entries, _entry(f"{ours}self_attention.linear_proj.weight", Kind.COLUMNS, output)]
+        entries.append(_entry(f"{ours}linear_qkv.bias", Kind.QKV, {f"{n}bias": (rows,) for n, rows in qkv.items()}))
+    output = {f"{theirs}o_proj.weight": (shape.hidden, query)}
+    return [*entries, _entry(f"{ours}linear_proj.weight", Kind.COLUMNS, output)]
+
+
+def _linear_attention(shape: ModelShape, ours: str, theirs: str) -> list[Entry]:
+    linear = shape.linear
+    assert linear is not None
+    theirs += "linear_attn."
+    qkv = (linear.query_size, linear.query_size, linear.value_size)
+    heads = linear.value_heads
+    rows = {"qkv": sum(qkv), "z": linear.value_size, "b": heads, "a": heads}
+    projections = {f"{theirs}in_proj_{name}.weight": (count, shape.hidden) for name, count in rows.items()}
+    convolution = {f"{theirs}conv1d.weight": (sum(qkv), 1, linear.convolution)}
+    output = {f"{theirs}out_proj.weight": (shape.hidden, linear.value_size)}
+    return [
+        _entry(f"{ours}in_proj.weight", Kind.BLOCKS, projections, (*qkv, linear.value_size, heads, heads)),
+        _entry(f"{ours}conv1d.weight", Kind.BLOCKS, convolution, qkv),
+        _entry(f"{ours}dt_bias", Kind.ROWS, {f"{theirs}dt_bias": (heads,)}),
+        _entry(f"{ours}A_log", Kind.ROWS, {f"{theirs}A_log": (heads,)}),
+        _entry(f"{ours}out_norm.weight", Kind.WHOLE, {f"{theirs}norm.weight": (linear.value_dim,)}),
+        _entry(f"{ours}out_proj.weight", Kind.COLUMNS, output),
+    ]
 
 
 def _mlp(ours: str, theirs: str, hidden: int, ffn: int) -> list[Entry]:
     gate_up = {f"{theirs}{name}_proj.weight": (ffn, hidden) for name in ("gate", "up")}
     return [
-        _entry(f"{ours}linear_fc1.weight", Kind.GATE_UP, gate_up),
+        _entry(f"{ours}linear_fc1.weight", Kind.BLOCKS, gate_up, (ffn, ffn)),
         _entry(f"{ours}linear_fc2.weight", Kind.COLUMNS, {f"{theirs}down_proj.weight": (hidden, ffn)}),
     ]
 
 
-def _experts(shape: ModelShape, ours: str, theirs: str) -> list[Entry]:
-    experts = shape.experts
-    assert experts is not None
-    router = {f"{theirs}mlp.gate.weight": (experts.count, shape.hidden)}
-    entries = [_entry(f"{ours}mlp.router.weight", Kind.WHOLE, router)]
+def _experts(experts: ExpertShape, hidden: int, ours: str, theirs: str) -> list[Entry]:
+    entries = [_entry(f"{ours}router.weight", Kind.WHOLE, {f"{theirs}gate.weight": (experts.count, hidden)})]
     for number in range(experts.count):
-        parts = _mlp(f"{ours}mlp.experts.{number}.", f"{theirs}mlp.experts.{number}.", shape.hidden, experts.ffn)
+        parts = _mlp(f"{ours}experts.{number}.", f"{theirs}experts.{number}.", hidden, experts.ffn)
         entries += [replace(part, expert=number) for part in parts]
+    if experts.shared_ffn is not None:
+        entries += _mlp(f"{ours}shared_experts.", f"{theirs}shared_expert.", hidden, experts.shared_ffn)
+        gate = {f"{theirs}shared_expert_gate.weight": (1, hidden)}
+        entries.append(_entry(f"{ours}shared_experts.gate_weight", Kind.WHOLE, gate))
     return entries
 
 
-def _entry(megatron: str, kind: Kind, tensors: Mapping[str, tuple[int, ...]]) -> Entry:
-    return Entry(megatron=megatron, names=tuple(tensors), shapes=tuple(tensors.values()), kind=kind)
+def _entry(megatron: str, kind: Kind, tensors: Mapping[str, tuple[int, ...]], blocks: tuple[int, ...] = ()) -> Entry:
+    return Entry(megatron=megatron, names=tuple(tensors), shapes=tuple(tensors.values()), kind=kind, blocks=blocks)
 
 
 def check_names(entries: Sequence[Entry], present: Sequence[str], where: str) -> None:
     """Refuse a checkpoint that lacks a tensor or has one that the model does not know."""
     wanted = {name for entry in entries for name in entry.names}
     # old exports carry the rotary frequencies, and tied ones the output layer: both follow from the rest
-    known = {n for n in present if n.endswith("rotary_emb.inv_freq")} | {"lm_head.weight"}
+    known = {n for n in present if n.endswith("rotary_emb.inv_freq") or n.startswith(NOT_TRAINED)} | {"lm_head.weight"}
     missing, extra = sorted(wanted - set(present)), sorted(set(present) - wanted - known)
     if missing or extra:
         raise ConfigError(
@@ -148,34 +174,36 @@ def check_names(entries: Sequence[Entry], present: Sequence[str], where: str) ->
 
 
 class RandomTensors(Mapping[str, torch.Tensor]):
-    """Fresh weights, like Hugging Face's: normal matrices, norms of one, biases of zero; each made when asked for.
+    """Fresh weights, like Hugging Face's: normal matrices, norms that scale by one, biases of zero; each made when asked for.
 
     Each tensor has its own generator, so the values do not depend on the parallel layout.
     """
 
-    def __init__(self, entries: Sequence[Entry], *, std: float, seed: int) -> None:
-        self._shapes = {
-            name: (size, entry.is_norm)
-            for entry in entries
-            for name, size in zip(entry.names, entry.shapes, strict=True)
-        }
-        self._std = std
+    def __init__(self, entries: Sequence[Entry], shape: ModelShape, *, seed: int) -> None:
+        self._sizes = {n: size for entry in entries for n, size in zip(entry.names, entry.shapes, strict=True)}
+        self._norms = {n for entry in entries if entry.is_norm for n in entry.names}
+        self._shape = shape
         self._seed = seed
 
     @override
     def __getitem__(self, name: str) -> torch.Tensor:
-        size, is_norm = self._shapes[name]
-        if is_norm:
+        size = self._sizes[name]
+        if name in self._norms:
+            one_plus_weight = self._shape.zero_centred_norms and not name.endswith("linear_attn.norm.weight")
+            return torch.zeros(size) if one_plus_weight else torch.ones(size)
+        if name.endswith("dt_bias"):
             return torch.ones(size)
+        generator = torch.Generator().manual_seed(zlib.crc32(f"{self._seed} {name}".encode()))
+        if name.endswith("A_log"):
+            return torch.empty(size).uniform_(1, 16, generator=generator).log()
         if name.endswith(".bias"):
             return torch.zeros(size)
-        generator = torch.Generator().manual_seed(zlib.crc32(f"{self._seed} {name}".encode()))
-        return torch.empty(size).normal_(std=self._std, generator=generator)
+        return torch.empty(size).normal_(std=self._shape.init_std, generator=generator)
 
     @override
     def __iter__(self) -> Iterator[str]:
-        return iter(self._shapes)
+        return iter(self._sizes)
 
     @override
     def __len__(self) -> int:
-        return len(self._shapes)
+        return len(self._sizes)

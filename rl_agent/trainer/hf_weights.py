@@ -77,7 +77,7 @@ def load_tensors(model: Any, entries: Sequence[Entry], tensors: Mapping[str, tor
         if not own:
             continue
         group = _tensor_group(entry)
-        shard = _merge(entry.kind, _parts(entry, tensors), shape, dist.get_rank(group), dist.get_world_size(group))
+        shard = _merge(entry, _parts(entry, tensors), shape, dist.get_rank(group), dist.get_world_size(group))
         for parameter in own:
             parameter.copy_(shard)
     if parameters:
@@ -120,7 +120,7 @@ def _whole(entry: Entry, own: torch.Tensor, shape: ModelShape) -> list[torch.Ten
     if dist.get_world_size(group) > 1 and entry.kind is not Kind.WHOLE:
         shards = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
         dist.all_gather(shards, own.contiguous(), group=group)
-    parts = _split(entry.kind, shards, shape)
+    parts = _split(entry, shards, shape)
     return [part[: size[0]].contiguous() for part, size in zip(parts, entry.shapes, strict=True)]
 
 
@@ -139,34 +139,41 @@ def _tensor_group(entry: Entry) -> dist.ProcessGroup:
     return group
 
 
-def _merge(kind: Kind, parts: Sequence[torch.Tensor], shape: ModelShape, rank: int, ranks: int) -> torch.Tensor:
+def _merge(entry: Entry, parts: Sequence[torch.Tensor], shape: ModelShape, rank: int, ranks: int) -> torch.Tensor:
     """This rank's shard of a Megatron parameter."""
-    if kind is Kind.WHOLE:
+    if entry.kind is Kind.WHOLE:
         return parts[0]
-    if kind is Kind.COLUMNS:
+    if entry.kind is Kind.COLUMNS:
         return parts[0].chunk(ranks, 1)[rank]
-    if kind is Kind.GATE_UP:
-        return torch.cat([part.chunk(ranks)[rank] for part in parts])
-    if kind is Kind.ROWS:
+    if entry.kind is Kind.BLOCKS:
+        blocks = torch.cat(list(parts)).split_with_sizes(entry.blocks)
+        return torch.cat([block.chunk(ranks)[rank] for block in blocks])
+    if entry.kind is Kind.ROWS:
         missing = -len(parts[0]) % ranks
         whole = torch.cat([parts[0], parts[0].new_zeros(missing, *parts[0].shape[1:])]) if missing else parts[0]
         return whole.chunk(ranks)[rank]
-    by_group = [part.view(shape.groups, -1, *part.shape[1:]) for part in parts]
-    return torch.cat(by_group, 1).flatten(0, 1).chunk(ranks)[rank]
+    query, key, value = (part.view(shape.groups, -1, shape.head_dim, *part.shape[1:]) for part in parts)
+    if shape.output_gate:  # the gate of each head follows its query; Megatron has all queries of a group first
+        query = torch.cat([query[:, 0::2], query[:, 1::2]], 1)
+    return torch.cat([query, key, value], 1).flatten(0, 2).chunk(ranks)[rank]
 
 
-def _split(kind: Kind, shards: Sequence[torch.Tensor], shape: ModelShape) -> list[torch.Tensor]:
+def _split(entry: Entry, shards: Sequence[torch.Tensor], shape: ModelShape) -> list[torch.Tensor]:
     """The inverse of `_merge`, from the shards of all ranks."""
-    if kind is Kind.WHOLE:
+    if entry.kind is Kind.WHOLE:
         return [shards[0]]
-    if kind is Kind.COLUMNS:
+    if entry.kind is Kind.COLUMNS:
         return [torch.cat(list(shards), 1)]
-    if kind is Kind.GATE_UP:
-        halves = [shard.chunk(2) for shard in shards]
-        return [torch.cat([half[i] for half in halves]) for i in range(2)]
+    if entry.kind is Kind.BLOCKS:
+        cut = [shard.split_with_sizes([rows // len(shards) for rows in entry.blocks]) for shard in shards]
+        whole = torch.cat([torch.cat([blocks[n] for blocks in cut]) for n in range(len(entry.blocks))])
+        return list(whole.split_with_sizes([size[0] for size in entry.shapes]))
     whole = torch.cat(list(shards))
-    if kind is Kind.ROWS:
+    if entry.kind is Kind.ROWS:
         return [whole]
-    by_group = whole.view(shape.groups, -1, shape.head_dim, *whole.shape[1:])
-    query = shape.heads // shape.groups
-    return [part.flatten(0, 2) for part in torch.split(by_group, [query, 1, 1], 1)]
+    heads = shape.heads // shape.groups * (2 if shape.output_gate else 1)
+    by_group = whole.view(shape.groups, heads + 2, shape.head_dim, *whole.shape[1:])
+    query, key, value = by_group.split_with_sizes([heads, 1, 1], 1)
+    if shape.output_gate:
+        query = torch.stack(query.chunk(2, 1), 2).flatten(1, 2)
+    return [part.flatten(0, 2) for part in (query, key, value)]

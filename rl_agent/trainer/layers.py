@@ -118,11 +118,13 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(hidden_size, dtype=config.params_dtype))
         self.weight.sequence_parallel = config.sequence_parallel  # type: ignore[attr-defined]  # read by Megatron
         self.eps = eps
+        self.offset = 1.0 if config.layernorm_zero_centered_gamma else 0.0
 
     @override
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """Norm over the last dimension."""
-        return functional.rms_norm(hidden, self.weight.shape, self.weight, self.eps)
+        weight = self.weight + self.offset if self.offset else self.weight
+        return functional.rms_norm(hidden, self.weight.shape, weight, self.eps)
 
 
 class PackedAttention(MegatronModule):  # type: ignore[misc]  # Megatron is untyped

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from rl_agent.errors import ConfigError
@@ -10,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rl_agent.config.trainer import MegatronConfig
-    from rl_agent.trainer.shape import ModelShape
+    from rl_agent.trainer.shape import LinearAttentionShape, ModelShape
 
 
 def require_legal(config: MegatronConfig, shape: ModelShape | None = None) -> None:
@@ -41,6 +42,8 @@ def _for(config: MegatronConfig, shape: ModelShape) -> Iterator[str]:
     for what, count in (("attention heads", shape.heads), ("key-value heads", shape.groups)):
         if count % tensor:
             yield f"trainer.tensor_parallel={tensor} does not divide the model's {count} {what}"
+    if shape.linear is not None:
+        yield from _for_linear_attention(config, shape.linear)
     if shape.experts is None:
         if config.expert_parallel > 1:
             yield f"trainer.expert_parallel={config.expert_parallel}, but the model has no experts; set it to 1"
@@ -53,3 +56,14 @@ def _for(config: MegatronConfig, shape: ModelShape) -> Iterator[str]:
         yield "a model with experts needs trainer.sequence_parallel=true when trainer.tensor_parallel > 1"
     if config.expert_parallel == 1 and shape.experts.ffn % tensor:
         yield f"trainer.tensor_parallel={tensor} does not divide the width {shape.experts.ffn} of the model's experts"
+
+
+def _for_linear_attention(config: MegatronConfig, linear: LinearAttentionShape) -> Iterator[str]:
+    since = f"megatron-core {version('megatron-core')} cannot spread linear attention over a sequence"
+    if config.context_parallel > 1:
+        yield f"{since}: set trainer.context_parallel=1"
+    if config.sequence_parallel:
+        yield f"{since}: set trainer.sequence_parallel=false"
+    for what, count in (("key", linear.key_heads), ("value", linear.value_heads)):
+        if count % config.tensor_parallel:
+            yield f"trainer.tensor_parallel={config.tensor_parallel} does not divide the {count} {what} heads of linear attention"

@@ -14,11 +14,13 @@ from megatron.core.models.gpt.gpt_layer_specs import (
 )
 from megatron.core.transformer.transformer_block import TransformerBlockSubmodules, get_num_layers_to_build
 from megatron.core.transformer.transformer_config import TransformerConfig
+from megatron.core.transformer.transformer_layer import get_transformer_layer_offset
 from torch.nn import functional
 
 from rl_agent.config.trainer import Precision
 from rl_agent.trainer.layers import PackedAttention, RMSNorm
 from rl_agent.trainer.layout import expert_tensor_parallel
+from rl_agent.trainer.linear_attention import linear_attention_layer
 
 if TYPE_CHECKING:
     from rl_agent.config.trainer import MegatronConfig
@@ -30,11 +32,12 @@ def build_model(shape: ModelShape, config: MegatronConfig, device: torch.device)
     transformer = transformer_config(shape, config, device)
     model = GPTModel(
         transformer,
-        _layer_spec(transformer, device),
+        _layer_specs(transformer, device),
         vocab_size=padded_vocab(shape, config),
         max_sequence_length=shape.positions,
         share_embeddings_and_output_weights=shape.tied,
         position_embedding_type="rope",
+        rotary_percent=shape.rope_share,
         rotary_base=shape.rope_theta,
         rope_scaling=shape.rope_factor is not None,
         rope_scaling_factor=shape.rope_factor or 1.0,
@@ -95,7 +98,10 @@ def transformer_config(shape: ModelShape, config: MegatronConfig, device: torch.
         variable_seq_lengths=True,
         calculate_per_token_loss=True,
         moe_token_dispatcher_type="alltoall",  # noqa: S106  "token" as in text; checked even for dense models
+        layernorm_zero_centered_gamma=shape.zero_centred_norms,
+        attention_output_gate=shape.output_gate,
         **_mixture(shape, config, fused=fused),
+        **_linear_attention(shape, fused=fused),
         **recompute,
     )
 
@@ -115,18 +121,53 @@ def _mixture(shape: ModelShape, config: MegatronConfig, *, fused: bool) -> dict[
         "moe_aux_loss_coeff": 0.0,
         "moe_grouped_gemm": fused,
         "expert_tensor_parallel_size": expert_tensor_parallel(config),
+        "moe_shared_expert_intermediate_size": shape.experts.shared_ffn,
+        "moe_shared_expert_gate": shape.experts.shared_ffn is not None,
     }
 
 
-def _layer_spec(transformer: TransformerConfig, device: torch.device) -> Any:
-    """The one place where layers are chosen: Transformer Engine on a GPU, local layers with our own two elsewhere."""
-    experts = transformer.num_moe_experts
-    if device.type == "cuda":
-        return get_gpt_layer_with_transformer_engine_spec(
+def _linear_attention(shape: ModelShape, *, fused: bool) -> dict[str, Any]:
+    if shape.linear is None:
+        return {}
+    return {
+        "experimental_attention_variant": "gated_delta_net",
+        "linear_attention_freq": [int(linear) for linear in shape.linear.layers],
+        "linear_conv_kernel_dim": shape.linear.convolution,
+        "linear_key_head_dim": shape.linear.key_dim,
+        "linear_value_head_dim": shape.linear.value_dim,
+        "linear_num_key_heads": shape.linear.key_heads,
+        "linear_num_value_heads": shape.linear.value_heads,
+        "deterministic_mode": not fused,  # the other mode has kernels for GPUs only
+    }
+
+
+def _layer_specs(transformer: TransformerConfig, device: torch.device) -> Any:
+    """The one place where layers are chosen: Transformer Engine on a GPU, local layers with our own elsewhere."""
+    experts, gpu = transformer.num_moe_experts, device.type == "cuda"
+    if gpu:
+        softmax = get_gpt_layer_with_transformer_engine_spec(
             num_experts=experts, moe_grouped_gemm=experts is not None, qk_layernorm=transformer.qk_layernorm
         )
+        from megatron.core.extensions.transformer_engine import TENorm  # noqa: PLC0415  (GPUs only)
+
+        norm = TENorm
+    else:
+        softmax = _local_layer(transformer)
+        norm = RMSNorm
+    flags = transformer.linear_attention_freq
+    first = get_transformer_layer_offset(transformer)
+    count = get_num_layers_to_build(transformer)
+    if flags is None:
+        layers = [softmax] * count
+    else:
+        linear = linear_attention_layer(softmax, gpu=gpu)
+        layers = [linear if flag else softmax for flag in flags[first : first + count]]
+    return TransformerBlockSubmodules(layer_specs=layers, layer_norm=norm)
+
+
+def _local_layer(transformer: TransformerConfig) -> Any:
     layer = get_gpt_layer_local_spec(
-        num_experts=experts, qk_layernorm=transformer.qk_layernorm, normalization="RMSNorm"
+        num_experts=transformer.num_moe_experts, qk_layernorm=transformer.qk_layernorm, normalization="RMSNorm"
     )
     parts = layer.submodules
     parts.input_layernorm = parts.pre_mlp_layernorm = RMSNorm
@@ -134,4 +175,4 @@ def _layer_spec(transformer: TransformerConfig, device: torch.device) -> Any:
     attention.core_attention = PackedAttention
     if transformer.qk_layernorm:
         attention.q_layernorm = attention.k_layernorm = RMSNorm
-    return TransformerBlockSubmodules(layer_specs=[layer] * get_num_layers_to_build(transformer), layer_norm=RMSNorm)
+    return layer

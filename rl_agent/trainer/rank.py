@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -18,7 +19,7 @@ from rl_agent.run_folder import write_atomic
 from rl_agent.trainer import checkpoint, cpu, layout
 from rl_agent.trainer.base import StepResult
 from rl_agent.trainer.critic import Critic, explained_variance
-from rl_agent.trainer.hf_table import RandomTensors, check_names, table
+from rl_agent.trainer.hf_table import NOT_TRAINED, RandomTensors, check_names, table
 from rl_agent.trainer.hf_weights import load_tensors, named_tensors
 from rl_agent.trainer.legal import require_legal
 from rl_agent.trainer.model import build_model
@@ -67,6 +68,7 @@ class Rank:
         require_legal(config, self._shape)
         self._device = layout.join(place, config, seed)
         self._table = table(self._shape, fused_norms=self._device.type == "cuda")
+        self._stored = TensorFolder(model_folder)
         self._wrapped = wrap_model(self._loaded_model(model_folder), config)
         self._optimizer = build_optimizer(self._wrapped, config)
         self._network = self._network_of(self._wrapped)
@@ -167,9 +169,10 @@ class Rank:
         return answer[0]
 
     def write(self, folder: Path) -> None:
-        """Write the weights as safetensors."""
+        """Write the weights as safetensors, and unchanged what the model's folder has beside the language model."""
         if self.is_first:
-            write_tensors(folder, self.named_tensors())
+            beside = ((n, self._stored[n]) for n in self._stored.names if n.startswith(NOT_TRAINED))
+            write_tensors(folder, chain(self.named_tensors(), beside))
         else:
             deque(self.named_tensors(), maxlen=0)
         dist.barrier()
@@ -229,7 +232,7 @@ class Rank:
         if stored.names:
             check_names(self._table, stored.names, str(folder))
         else:
-            tensors = RandomTensors(self._table, std=self._shape.init_std, seed=self._seed)
+            tensors = RandomTensors(self._table, self._shape, seed=self._seed)
         load_tensors(model, self._table, tensors, self._shape)
 
     def _parts(self, batch: TrainBatch) -> Iterator[tuple[TrainBatch, Int32]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
 from rl_agent.errors import ConfigError
@@ -13,10 +12,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-FAMILIES: Final = ("qwen3", "qwen3_moe", "qwen2", "llama")
-HYBRID_FAMILIES: Final = ("qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text")
-"""Their layers with a gated delta rule came to megatron-core after the pinned version."""
-HYBRID_SINCE: Final = "0.17"
+FAMILIES: Final = ("qwen3", "qwen3_moe", "qwen2", "llama", "qwen3_5_text", "qwen3_5_moe_text")
+WITH_VISION: Final = ("qwen3_5", "qwen3_5_moe")
+"""Their language model is one of `FAMILIES`, under a name and a config of its own; it alone is trained."""
+HYBRID: Final = ("qwen3_5_text", "qwen3_5_moe_text")
+WITH_EXPERTS: Final = ("qwen3_moe", "qwen3_5_moe_text")
 LLAMA3_SCALING: Final = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 """Megatron has these of Llama 3.1's rope scaling built in; only the factor is free."""
 
@@ -32,6 +32,32 @@ class ExpertShape:
     """Width of one expert."""
     normalised: bool
     """The weights of the chosen ones sum to 1."""
+    shared_ffn: int | None
+    """Width of the gated expert that sees every token; None without one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinearAttentionShape:
+    """Gated delta rule (arXiv 2412.06464) in place of softmax attention in most layers."""
+
+    layers: tuple[bool, ...]
+    """Of each layer, whether it has linear attention."""
+    key_heads: int
+    value_heads: int
+    key_dim: int
+    value_dim: int
+    convolution: int
+    """Tokens that the causal convolution spans."""
+
+    @property
+    def query_size(self) -> int:
+        """All query heads, or all key heads."""
+        return self.key_heads * self.key_dim
+
+    @property
+    def value_size(self) -> int:
+        """All value heads."""
+        return self.value_heads * self.value_dim
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,8 +83,21 @@ class ModelShape:
     positions: int
     init_std: float
     """Standard deviation of randomly initialised matrices."""
-    experts: ExpertShape | None = None
+    experts: ExpertShape | None
     """None for a dense model."""
+    linear: LinearAttentionShape | None
+    """None for softmax attention throughout."""
+    output_gate: bool
+    """Attention's output is gated by the sigmoid of a second query."""
+    rope_share: float
+    """Part of a head's dimensions that is rotated."""
+    prefix: str
+    """What stands before the names of the weights."""
+
+    @property
+    def zero_centred_norms(self) -> bool:
+        """Norms scale by one plus their weight, but for the one inside linear attention."""
+        return self.linear is not None
 
 
 def read_shape(folder: Path) -> ModelShape:
@@ -68,15 +107,13 @@ def read_shape(folder: Path) -> ModelShape:
         raw = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} cannot be read: {error}. A model folder needs a Hugging Face config.json") from error
-    family = raw.get("model_type")
-    if family in HYBRID_FAMILIES:
-        raise ConfigError(
-            f"{path}: model_type `{family}` has gated delta layers, which megatron-core has from {HYBRID_SINCE} on; "
-            f"installed is {version('megatron-core')}. Remedy: choose a model of {', '.join(FAMILIES)}"
-        )
+    family, prefix = raw.get("model_type"), "model."
+    if family in WITH_VISION:
+        raw, prefix = {"tie_word_embeddings": False} | raw | raw["text_config"], "model.language_model."
+        family = raw["model_type"]
     if family not in FAMILIES:
         raise ConfigError(
-            f"{path}: model_type `{family}` is not supported by the trainer; known: {', '.join(FAMILIES)}"
+            f"{path}: model_type `{family}` is not supported by the trainer; known: {', '.join(FAMILIES + WITH_VISION)}"
         )
     _refuse_unsupported(path, raw, family)
     heads = raw["num_attention_heads"]
@@ -84,20 +121,24 @@ def read_shape(folder: Path) -> ModelShape:
     return ModelShape(
         layers=raw["num_hidden_layers"],
         hidden=raw["hidden_size"],
-        ffn=raw["intermediate_size"],
+        ffn=raw["moe_intermediate_size"] if family in WITH_EXPERTS else raw["intermediate_size"],
         heads=heads,
         groups=raw.get("num_key_value_heads") or heads,
         head_dim=raw.get("head_dim") or (128 if family == "qwen3" else raw["hidden_size"] // heads),
         vocab=raw["vocab_size"],
         tied=bool(raw.get("tie_word_embeddings", False)),
-        qk_norm=family in ("qwen3", "qwen3_moe"),
+        qk_norm=family in ("qwen3", "qwen3_moe", *HYBRID),
         qkv_bias=family == "qwen2",
         norm_eps=raw.get("rms_norm_eps", 1e-6),
         rope_theta=float(rope.get("rope_theta") or raw.get("rope_theta") or 10000.0),
         rope_factor=_rope_factor(path, rope),
         positions=raw.get("max_position_embeddings", 32768),
         init_std=raw.get("initializer_range", 0.02),
-        experts=_experts(path, raw) if family == "qwen3_moe" else None,
+        experts=_experts(path, raw) if family in WITH_EXPERTS else None,
+        linear=_linear_attention(raw) if family in HYBRID else None,
+        output_gate=family in HYBRID,
+        rope_share=rope.get("partial_rotary_factor") or raw.get("partial_rotary_factor") or 1.0,
+        prefix=prefix,
     )
 
 
@@ -108,7 +149,19 @@ def _experts(path: Path, raw: Mapping[str, Any]) -> ExpertShape:
         count=raw.get("num_experts") or raw["num_local_experts"],
         chosen=raw["num_experts_per_tok"],
         ffn=raw["moe_intermediate_size"],
-        normalised=bool(raw.get("norm_topk_prob", False)),
+        normalised=raw["model_type"] in HYBRID or bool(raw.get("norm_topk_prob", False)),
+        shared_ffn=raw.get("shared_expert_intermediate_size"),
+    )
+
+
+def _linear_attention(raw: Mapping[str, Any]) -> LinearAttentionShape:
+    return LinearAttentionShape(
+        layers=tuple(kind == "linear_attention" for kind in raw["layer_types"]),
+        key_heads=raw["linear_num_key_heads"],
+        value_heads=raw["linear_num_value_heads"],
+        key_dim=raw["linear_key_head_dim"],
+        value_dim=raw["linear_value_head_dim"],
+        convolution=raw["linear_conv_kernel_dim"],
     )
 
 

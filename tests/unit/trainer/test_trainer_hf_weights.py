@@ -16,7 +16,28 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.trainer_process
 
+HYBRID = {
+    "num_hidden_layers": 4,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 16,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_conv_kernel_dim": 4,
+    "initializer_range": 0.1,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.25},
+    "rope_theta": None,
+}
 SHAPES = {
+    "hybrid": TINY | HYBRID | {"model_type": "qwen3_5_text", "tie_word_embeddings": False},
+    "hybrid with experts": TINY
+    | HYBRID
+    | {
+        "model_type": "qwen3_5_moe_text",
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 48,
+        "shared_expert_intermediate_size": 40,
+    },
     "qwen3 tied": TINY,
     "qwen3 untied": TINY | {"tie_word_embeddings": False},
     "qwen2": TINY | {"model_type": "qwen2", "head_dim": 16, "architectures": ["Qwen2ForCausalLM"]},
@@ -148,6 +169,31 @@ def test_the_gradient_is_that_of_a_naive_float64_loss(tmp_path: Path, shape: str
     for name, gradient in found.items():
         difference = float(torch.linalg.norm(gradient.double() - expected[name]))
         assert difference <= 1e-4 * float(torch.linalg.norm(expected[name])), name
+
+
+def test_what_stands_beside_the_language_model_is_kept_as_it_was(tmp_path: Path) -> None:
+    """Checkpoints of models that see have other names, a config within the config, and weights that are not trained."""
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    folder = tmp_path / "model"
+    model = transformers_model(folder, SHAPES["hybrid"])
+    tensors = {
+        name.replace("model.", "model.language_model.", 1): tensor
+        for name, tensor in load_file(folder / "model.safetensors").items()
+    }
+    tensors["model.visual.patch_embed.weight"] = torch.randn(3, 3)
+    save_file(tensors, folder / "model.safetensors")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({"model_type": "qwen3_5", "text_config": config}))
+    tokens = random_batch().tokens[:20]
+    with trainer(folder, grpo()) as one:
+        (scores,) = one.logprobs([tokens])
+        one.export(tmp_path / "export")
+    np.testing.assert_allclose(scores, transformers_scores(model, tokens), atol=2e-5)
+    exported = load_file(tmp_path / "export" / "model.safetensors")
+    assert sorted(exported) == sorted(tensors)
+    assert all(exported[name].equal(tensors[name]) for name in tensors)
 
 
 def _damage(folder: Path, kind: str) -> str:

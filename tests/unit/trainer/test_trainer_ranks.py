@@ -28,6 +28,16 @@ MODELS = {
         "norm_topk_prob": True,
     },
 }
+MODELS["hybrid"] = TINY | {
+    "model_type": "qwen3_5_text",
+    "layer_types": ["linear_attention", "full_attention"],
+    "initializer_range": 0.1,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 16,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_conv_kernel_dim": 4,
+}
 LAYOUTS = {
     "two copies": {"data_parallel": 2},
     "two copies, sharded optimizer": {"data_parallel": 2, "distributed_optimizer": True},
@@ -40,6 +50,7 @@ LAYOUTS = {
 CASES = [
     *(("tied", layout) for layout in LAYOUTS if layout != "experts spread over two"),
     *(("untied", layout) for layout in ("two stages", "two parts of each sequence")),
+    *(("hybrid", layout) for layout in ("two shards", "two stages")),
     *(("experts", layout) for layout in ("two shards, sequence too", "two stages", "experts spread over two")),
 ]
 LOSS, GRADIENT, LATER_LOSS = 1e-5, 1e-4, 2e-4
