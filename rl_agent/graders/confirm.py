@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 
 PLUGIN: Final = "rl_agent_pytest_channel"
 CHANNEL: Final = "/tmp/rl_agent_channel"  # noqa: S108 (in the sandbox)
-ENVIRONMENT: Final = {"PYTHONPATH": TOOLS, "PYTEST_ADDOPTS": f"-p {PLUGIN}", "RL_AGENT_CHANNEL": CHANNEL}
+EXPORTS: Final = (
+    f'export PYTHONPATH="{TOOLS}${{PYTHONPATH:+:$PYTHONPATH}}" '
+    f'PYTEST_ADDOPTS="-p {PLUGIN}${{PYTEST_ADDOPTS:+ $PYTEST_ADDOPTS}}" RL_AGENT_CHANNEL={CHANNEL}\n'
+)
+"""Goes before a shell command; what the image itself sets stays."""
 _TAKEN: Final = ("PYTHONPATH=", "PYTEST_ADDOPTS", "python -I", "tox ")
 """A script with these keeps our variables from pytest."""
 

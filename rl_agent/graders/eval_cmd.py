@@ -37,10 +37,8 @@ class EvalCmdJudge:
         """See `Judge.run`."""
         options = trial.options
         named = _names_tests(spec, options)
-        environment = {**CACHES_OFF, **(confirm.ENVIRONMENT if named else {})}
-        result = await trial.sandbox.exec(
-            spec.eval_cmd, cwd=trial.task.workdir, env=environment, timeout=options.timeout_s
-        )
+        command = (confirm.EXPORTS if named else "") + spec.eval_cmd
+        result = await trial.sandbox.exec(command, cwd=trial.task.workdir, env=CACHES_OFF, timeout=options.timeout_s)
         log = printed(result, options.max_log_bytes)
         if result.timed_out:
             return Verdict(status=VerdictStatus.TIMEOUT, reward=0.0, tests_failed=1, log=log)

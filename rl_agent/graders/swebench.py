@@ -66,10 +66,10 @@ class SweBenchJudge:
                 "to pass. Remedy: leave the row out, or grader.strict=false"
             )
         result = await trial.sandbox.exec(
-            f"bash {TOOLS}/{SCRIPT} 2>&1",
+            (confirm.EXPORTS if confirmed else "") + f"bash {TOOLS}/{SCRIPT} 2>&1",
             user="agent" if options.strict else "root",
             cwd=trial.task.workdir,
-            env={**CACHES_OFF, **PIP, **(confirm.ENVIRONMENT if confirmed else {})},
+            env={**CACHES_OFF, **PIP},
             timeout=options.timeout_s,
         )
         log = printed(result, options.max_log_bytes)

@@ -122,14 +122,12 @@ async def _bring_tests(trial: Trial, spec: SweProSpec) -> None:
 
 async def _run_script(trial: Trial, spec: SweProSpec) -> tuple[ExecResult, bytes, bytes]:
     """The script's result, and its two streams as they stand in files of root's."""
-    environment = {**CACHES_OFF, **spec.environment}
-    if confirm.starts_pytest(spec.run_script):
-        environment |= confirm.ENVIRONMENT
+    exports = confirm.EXPORTS if confirm.starts_pytest(spec.run_script) else ""
     files = shlex.quote(",".join(spec.selected_test_files))
     result = await trial.sandbox.exec(
-        f"bash {TOOLS}/run_script.sh {files}",
+        f"{exports}bash {TOOLS}/run_script.sh {files}",
         cwd=trial.task.workdir,
-        env=environment,
+        env={**CACHES_OFF, **spec.environment},
         timeout=trial.options.timeout_s,
     )
     return result, result.stdout, result.stderr

@@ -125,6 +125,15 @@ def test_a_swesmith_row_loads_once_it_has_a_workdir_and_its_gold_patch_undoes_th
     assert '+        if lib.is_np_dtype(keyarr.dtype, "mM") or isinstance(\n' in (task.gold_patch or "")
 
 
+def test_a_swebench_row_loads_once_it_has_a_workdir() -> None:
+    path = DATA / "swebench" / "row.json"
+    with pytest.raises(ConfigError, match=r"row.json, row 1: `workdir` is missing"):
+        next(rows(path, "swebench").once())
+    task = next(rows(path, "swebench", workdir="/testbed").once())
+    assert task.image == "swebench/sweb.eval.x86_64.pallets_1776_flask-5014:latest"
+    assert "+        if not name:\n" in (task.gold_patch or "")
+
+
 @pytest.mark.parametrize("path", sorted((DATA / "swebench_pro").glob("*/row.json")), ids=PRO)
 def test_swebench_pro_rows_load_once_defaults_supply_what_they_lack(path: Path) -> None:
     with pytest.raises(ConfigError, match=r"`problem_statement` is missing"):
