@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rl_agent.adapters.build import build_adapter
@@ -15,6 +16,7 @@ from rl_agent.graders.base import Grader
 from rl_agent.harnesses.base import Harness
 from rl_agent.rollout.episode import EpisodeLimits, EpisodeRunner
 from rl_agent.sandboxes.base import SandboxProvider
+from rl_agent.sandboxes.meter import Meter, MeteredProvider
 from rl_agent.tokens.build import build_renderer
 from rl_agent.tokens.turn import Sampling
 
@@ -37,11 +39,12 @@ class RolloutWorker:
         self._config = config
         self._runner: asyncio.Future[EpisodeRunner] | None = None
         self._stopping = asyncio.Event()
+        self._meter = Meter()
 
     async def serve(self, address: str, model_folder: Path) -> None:
         """Keep the adapter open against the policy server at `address`, until `stop`."""
         config, rollout = self._config, self._config.rollout
-        provider: SandboxProvider = build(config.sandbox, SandboxProvider)
+        provider = MeteredProvider(build(config.sandbox, SandboxProvider), self._meter)
         harness: Harness = build(config.harness, Harness)
         grader: Grader = build(config.grader, Grader)
         server: EngineServer = build(config.engine, EngineServer)
@@ -84,8 +87,9 @@ class RolloutWorker:
         await self._ready()
 
     async def run(self, request: EpisodeRequest) -> Rollout:
-        """One episode."""
-        return await (await self._ready()).run(request)
+        """One episode. It carries what this worker's sandboxes did since the last one ended."""
+        rollout = await (await self._ready()).run(request)
+        return replace(rollout, sandbox=self._meter.take())
 
     async def stop(self) -> None:
         """End `serve`."""

@@ -6,7 +6,13 @@ import ipaddress
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from rl_agent.config.sandbox import DockerSandboxConfig, E2BSandboxConfig, NetworkName, RemoteSandboxConfig
+from rl_agent.config.sandbox import (
+    DockerSandboxConfig,
+    E2BSandboxConfig,
+    LocalSandboxConfig,
+    NetworkName,
+    RemoteSandboxConfig,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,9 +26,14 @@ MARGIN_S: Final = 180.0
 def sandbox_problems(config: Config) -> Iterator[tuple[str, str, str]]:
     """Place, fault and remedy of each."""
     sandbox = config.sandbox
-    if isinstance(sandbox, RemoteSandboxConfig):
-        for name, least in (("boot_concurrency", 1), ("boot_retries", 0), ("request_retries", 0)):
-            if (value := getattr(sandbox, name)) < least:
+    if isinstance(sandbox, RemoteSandboxConfig | LocalSandboxConfig):
+        for name, least in (
+            ("boot_concurrency", 1),
+            ("boot_retries", 0),
+            ("request_retries", 0),
+            ("max_connections", 1),
+        ):
+            if (value := getattr(sandbox, name, least)) < least:
                 yield f"sandbox.{name}", f"{value} is less than {least}.", f"set it to at least {least}"
     if isinstance(sandbox, E2BSandboxConfig):
         yield from _reach(config, sandbox)

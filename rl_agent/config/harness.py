@@ -16,9 +16,9 @@ class HarnessConfig:
     binary: str | None = None
     """The CLI's program on this machine; null: the pinned one that `make setup` fetched."""
     cli_tarball: str | None = None
-    """An npm package (.tgz) of the CLI's linux-x64 build to take the program from instead."""
+    """An npm package (.tgz) to take the CLI from instead: its linux-x64 build, or one in JavaScript, which Node runs."""
     node_tarball: str | None = None
-    """A Node.js binary distribution (.tar.gz, .tar.xz) to put on the agent's PATH, for images that lack one."""
+    """A Node.js binary distribution (.tar.gz, .tar.xz) to put on the agent's PATH: for CLIs in JavaScript, or for the tasks."""
     cache_dir: str | None = None
     """Where unpacked CLIs are kept; null: ~/.cache/rl_agent/clis."""
     prompt: str = "{problem_statement}"

@@ -44,6 +44,10 @@ class LocalSandboxConfig:
     max_output_bytes: int = 4_000_000
     """Kept of each of a command's stdout and stderr: head and tail."""
     boot_timeout_s: float = 60.0
+    boot_concurrency: int = 16
+    """Boots at the same time, in all processes of this user on this machine together."""
+    boots_per_s: float | None = None
+    """Boots begun a second, counted in the same way; null: no bound."""
     visible: list[str] = field(default_factory=list)
     """Folders of this machine that image `host` shows besides the system's, read-only."""
     images_dir: str | None = None
@@ -97,6 +101,10 @@ class E2BSandboxConfig(RemoteSandboxConfig):
     """A JSON object of strings: more of it."""
     allow_out: list[str] = field(default_factory=list)
     """Addresses that sandboxes reach with `network: none` besides `advertise_host`."""
+    assets_in_image: bool = False
+    """Images have the agent CLIs already, at their places (/opt/rl_agent/bin): they are looked for, not uploaded."""
+    max_connections: int = 1000
+    """Most connections of the SDK's to one address; every running command holds one, or a stream of one."""
     max_lifetime_s: float = 86400.0
     """The longest lifetime that the account grants (E2B: an hour without a subscription, a day with one)."""
     request_timeout_s: float = 60.0

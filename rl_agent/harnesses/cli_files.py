@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import fcntl
 import hashlib
+import json
+import re
 import shutil
 import tarfile
 import tempfile
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
 BIN_FOLDER: Final = "/opt/rl_agent/bin"
 """Where the CLIs stand in a sandbox."""
 NODE_FOLDER: Final = "/opt/rl_agent/node"
+PACKAGE_FOLDER: Final = "/opt/rl_agent/packages"
+"""Where CLIs in JavaScript stand, each with all of its package."""
+SCRIPT: Final = re.compile(r"(\./)?\w[\w.-]*(/\w[\w.-]*)*")
 READ_BYTES: Final = 1 << 20
 
 
@@ -80,20 +85,60 @@ def program_assets(
 ) -> list[Asset]:
     """What a sandbox needs to run the CLI: the given program, the given package's, or the pinned one from the cache."""
     cache = cache_folder(cache_dir)
-    if binary is not None:
-        source, remedy = Path(binary).expanduser(), "point harness.binary at the CLI's program"
-    elif cli_tarball is not None:
-        source, remedy = unpack_once(Path(cli_tarball).expanduser(), pin.member, cache, pin.program), ""
+    if binary is None and cli_tarball is not None:
+        assets = _packaged(pin, Path(cli_tarball).expanduser(), cache)
     else:
         source, remedy = cached_program(pin, cache), "run `make setup`, which fetches the pinned CLIs"
-    if not source.is_file():
-        raise HarnessError(f"{pin.name}: there is no program at {source}. Remedy: {remedy}.")
-    assets = [Asset(source=source.resolve(), target=pin.target)]
+        if binary is not None:
+            source, remedy = Path(binary).expanduser(), "point harness.binary at the CLI's program"
+        if not source.is_file():
+            raise HarnessError(f"{pin.name}: there is no program at {source}. Remedy: {remedy}.")
+        assets = [Asset(source=source.resolve(), target=pin.target)]
     if node_tarball is not None:
         node = unpack_once(Path(node_tarball).expanduser(), None, cache, "node")
         inner = [path for path in node.iterdir() if (path / "bin" / "node").is_file()]
         assets.append(Asset(source=(inner[0] if inner else node).resolve(), target=NODE_FOLDER))
     return assets
+
+
+def _packaged(pin: Pin, tarball: Path, cache: Path) -> list[Asset]:
+    """The CLI of a given npm package: its linux-x64 build, or one in JavaScript, which Node runs."""
+    if not tarball.is_file() or _has(tarball, pin.member):
+        return [Asset(source=unpack_once(tarball, pin.member, cache, pin.program).resolve(), target=pin.target)]
+    package = unpack_once(tarball, None, cache, "unpacked") / "package"
+    script = _script(pin, package, tarball)
+    launcher = package.parent.parent / pin.program
+    if not launcher.exists():
+        new = launcher.with_suffix(".new")
+        new.write_text(
+            f'#!/bin/sh\nPATH="{NODE_FOLDER}/bin:$PATH" exec node {PACKAGE_FOLDER}/{pin.name}/{script} "$@"\n'
+        )
+        new.chmod(0o755)
+        new.replace(launcher)
+    return [
+        Asset(source=package.resolve(), target=f"{PACKAGE_FOLDER}/{pin.name}"),
+        Asset(source=launcher.resolve(), target=pin.target),
+    ]
+
+
+def _has(tarball: Path, member: str) -> bool:
+    with tarfile.open(tarball) as archive:
+        return any(name == member for name in archive.getnames())
+
+
+def _script(pin: Pin, package: Path, tarball: Path) -> str:
+    """The program's script, as the package's own description names it."""
+    try:
+        named = json.loads((package / "package.json").read_text()).get("bin")
+    except (OSError, ValueError, AttributeError):
+        named = None
+    script = named.get(pin.program) if isinstance(named, dict) else named
+    if not isinstance(script, str) or not SCRIPT.fullmatch(script) or not (package / script).is_file():
+        raise HarnessError(
+            f"{tarball} has neither {pin.member} nor a package.json whose `bin` names a script for {pin.program}. Remedy: use the "
+            "package of the linux-x64 build, or, with harness.node_tarball, one that `npm pack` makes."
+        )
+    return script
 
 
 def verify(tarball: Path, integrity: str) -> None:

@@ -78,6 +78,8 @@ class Rollout:
     """Sampled at temperature 0, as a baseline: it never trains."""
     seconds: Mapping[str, float] = field(default_factory=dict)
     """Stage -> wall-clock time: boot, agent, capture, grade, total."""
+    sandbox: Mapping[str, float] = field(default_factory=dict)
+    """What its worker's sandboxes did meanwhile, see `sandboxes.meter.Meter`: for sums over a step, not for this rollout alone."""
 
     @property
     def status(self) -> str:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rl_agent.sandboxes.meter import sandbox_metrics
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -51,6 +53,7 @@ def rollout_metrics(groups: Sequence[Group], version: int) -> dict[str, float]:
         metrics["grader/patches_with_dropped_paths"] = dropped
     metrics |= {f"tokens/excluded/{reason}": count for reason, count in excluded.items()}
     metrics |= {f"forks/{reason}": count for reason, count in forks.items()}
+    metrics |= sandbox_metrics([rollout.sandbox for rollout in rollouts])
     return metrics | _staleness(groups, version)
 
 

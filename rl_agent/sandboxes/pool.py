@@ -24,17 +24,19 @@ class BootGate:
         self._folder = folder
         self._concurrency = concurrency
         self._interval_s = 0.0 if per_s is None else 1.0 / per_s
+        self._own = asyncio.Semaphore(concurrency)
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
         """A turn to boot, for as long as the context lasts."""
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fd = await self._slot()
-        try:
-            await asyncio.sleep(self._wait_s())
-            yield
-        finally:
-            os.close(fd)
+        async with self._own:  # within a process, turns come in order; only processes look for a free slot
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            fd = await self._slot()
+            try:
+                await asyncio.sleep(self._wait_s())
+                yield
+            finally:
+                os.close(fd)
 
     async def _slot(self) -> int:
         while True:

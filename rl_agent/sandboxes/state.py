@@ -35,9 +35,20 @@ def remove_dead(folder: Path) -> int:
     count = 0
     for path in folder.iterdir():
         if is_dead(path.name):
-            shutil.rmtree(path, ignore_errors=True)
+            remove_tree(path)
             count += 1
     return count
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a run folder, with what an overlay leaves in it that only root can list."""
+    if os.geteuid() != 0:
+        for folder, names, _ in os.walk(path):
+            for name in names:
+                with contextlib.suppress(OSError):
+                    if not Path(folder, name).is_symlink():
+                        Path(folder, name).chmod(0o700)
+    shutil.rmtree(path, ignore_errors=True)
 
 
 def _start_time(pid: int) -> str | None:

@@ -40,7 +40,7 @@ PROVIDERS: dict[str, tuple[Opener, str]] = {
 """Name -> how to open a provider with a state folder (and Podman's URL), and an image that it boots."""
 
 
-@pytest.fixture(params=[pytest.param(name, marks=needs_root) for name in PROVIDERS])
+@pytest.fixture(params=list(PROVIDERS))
 async def booted(
     request: pytest.FixtureRequest, tmp_path: Path, podman_url: str | None
 ) -> AsyncIterator[tuple[SandboxProvider, str]]:
@@ -117,6 +117,7 @@ async def test_a_timeout_kills_the_whole_tree_even_what_daemonised_and_keeps_the
     assert await count(sandbox, "sleep 99") == 0
 
 
+@needs_root
 async def test_a_command_that_kills_whatever_it_may_ends_and_the_next_one_runs(sandbox: Sandbox) -> None:
     result = await sandbox.exec("kill -9 -1; kill -9 $$", timeout=60)
     assert result.exit_code == 128 + 9
@@ -176,6 +177,7 @@ async def test_an_empty_file_is_empty_and_a_missing_one_is_an_error(sandbox: San
         await sandbox.read_file("/tmp/missing")
 
 
+@needs_root
 async def test_users_cannot_reach_what_is_not_theirs_through_file_calls(sandbox: Sandbox) -> None:
     await sandbox.write_file("/root/private", b"root's", user="root", mode=0o600)
     assert await sandbox.read_file("/root/private", user="root") == b"root's"
@@ -268,6 +270,7 @@ async def test_many_sandboxes_boot_at_once(booted: tuple[SandboxProvider, str]) 
     assert await asyncio.gather(*[one(number) for number in range(16)]) == [str(n).encode() for n in range(16)]
 
 
+@needs_root
 async def test_a_bound_on_processes_holds(booted: tuple[SandboxProvider, str]) -> None:
     provider, image = booted
     async with provider.boot(image, lifetime_s=60, limits=Limits(processes=40)) as sandbox:

@@ -8,6 +8,8 @@ import inspect
 import json
 import logging
 import math
+import shlex
+import sys
 import time
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -33,11 +35,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 KEY: Final = "E2B_API_KEY"
+CONNECTIONS: Final = "E2B_MAX_CONNECTIONS"
 LIMITS_KEY: Final = "rl_agent_limits"
 ASSETS_KEY: Final = "rl_agent_assets"
 GRANTED_SLACK_S: Final = 5.0
 EVERYWHERE: Final = "0.0.0.0/0"
 END_S: Final = 60.0
+LOOK_S: Final = 60.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -48,6 +52,8 @@ class _Order:
     label: str
     lifetime_s: float
     uploads: Sequence[Asset]
+    there: Sequence[Asset]
+    """What the image should have."""
     request: dict[str, Any] = field(default_factory=dict)
     key: str = ""
     """Idempotency key of the try."""
@@ -81,6 +87,8 @@ class E2BProvider:
         metadata: Mapping[str, str],
         metadata_file: str | None,
         allow_out: Sequence[str],
+        assets_in_image: bool,
+        max_connections: int,
         max_lifetime_s: float,
         request_timeout_s: float,
         request_retries: int,
@@ -95,6 +103,8 @@ class E2BProvider:
             "retries": request_retries,
             "debug": False,
         }
+        if "e2b" not in sys.modules:  # the SDK reads it once, when it is imported
+            secrets.set_for_children(CONNECTIONS, str(max_connections))
         self._sdk = _sdk()
         self._connection = {name: value for name, value in given.items() if name in _connection_options()}
         self._endpoint = Endpoint(api_url, key=key, timeout_s=request_timeout_s, retries=request_retries)
@@ -105,6 +115,7 @@ class E2BProvider:
         self._limits = Limits(memory_mb=memory_mb, processes=processes, cpus=cpus)
         self._metadata = {**_from_file(metadata_file), **metadata}
         self._image_key = image_metadata_key
+        self._assets_in_image = assets_in_image
         self._template = template
         self._allow_out = [*allow_out, *([] if advertise_host is None else [advertise_host])]
         self._boot_retries = boot_retries
@@ -141,11 +152,13 @@ class E2BProvider:
         if ours and chosen != Limits():
             bounds = {"memory_mb": chosen.memory_mb, "processes": chosen.processes, "cpus": chosen.cpus}
             metadata[LIMITS_KEY] = json.dumps({name: value for name, value in bounds.items() if value is not None})
+        there = assets if self._assets_in_image else ()
+        assets = () if self._assets_in_image else assets
         if ours and assets:
             metadata[ASSETS_KEY] = await self._endpoint.store(assets)
         request = self._request(image, metadata, network or self._network, lifetime_s)
         with self._records.of_boot() as label:
-            order = _Order(image=image, label=label, lifetime_s=lifetime_s, uploads=() if ours else assets)
+            order = _Order(image=image, label=label, lifetime_s=lifetime_s, uploads=() if ours else assets, there=there)
             order.request = {**request, "metadata": {**request["metadata"], LABEL: label}}
             try:
                 yield await self._boot(order)
@@ -197,6 +210,8 @@ class E2BProvider:
         await sandbox.set_up()
         for asset in order.uploads:
             await sandbox.put_asset(asset)
+        if order.there:
+            await _require_there(sandbox, order)
         return sandbox
 
     async def _create(self, order: _Order) -> Any:
@@ -281,6 +296,16 @@ class E2BProvider:
                 count += 1
             self._records.forget(label)
         return count
+
+
+async def _require_there(sandbox: ScriptedSandbox, order: _Order) -> None:
+    look = " && ".join(f"ls -d -- {shlex.quote(asset.target)}" for asset in order.there)
+    found = await sandbox.exec(look, user="root", timeout=LOOK_S)
+    if found.exit_code != 0:
+        raise ConfigError(
+            f"image {order.image!r} does not have what sandbox.assets_in_image says: {found.stderr.decode(errors='replace').strip()}. "
+            "Remedy: build it with the CLI at that place, or set sandbox.assets_in_image=false: it is uploaded then."
+        )
 
 
 def _sdk() -> Any:

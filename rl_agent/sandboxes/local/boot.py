@@ -31,6 +31,8 @@ class BootRequest:
     network: Network
     bwrap: str
     cgroups: Sequence[str]
+    alone: bool
+    """Whether we are not root."""
     tmpfs_mb: int | None
     """Size of the memory file system that takes what the sandbox writes; None keeps it in `folder`."""
 
@@ -45,10 +47,13 @@ class BootRequest:
             "cgroups": list(self.cgroups),
             "tmpfs_options": None if self.tmpfs_mb is None else f"size={self.tmpfs_mb}m,mode=700",
             "entries": self.layout.entries,
-            # redirect_dir: without it a folder of the image cannot be renamed.
-            "overlay_options": f"lowerdir={lower},upperdir={base}/upper,workdir={base}/work,redirect_dir=on",
+            # redirect_dir: without it a folder of the image cannot be renamed; it is for root alone.
+            "overlay_options": f"lowerdir={lower},upperdir={base}/upper,workdir={base}/work,"
+            + ("userxattr" if self.alone else "redirect_dir=on"),
             "bwrap": self.bwrap,
-            "arguments": bubblewrap.arguments(merged, network=self.network, binds=self.layout.binds),
+            "arguments": bubblewrap.arguments(
+                merged, network=self.network, binds=self.layout.binds, hidden=self.layout.hidden
+            ),
             "program": (first.program() or b"").hex(),
             "payload": list(first.SHELL),
         }

@@ -30,7 +30,9 @@ def program() -> str:
     return found
 
 
-def arguments(root: str, *, network: Network, binds: Sequence[tuple[str, str]]) -> list[str]:
+def arguments(
+    root: str, *, network: Network, binds: Sequence[tuple[str, str]], hidden: Sequence[str] = ()
+) -> list[str]:
     """The arguments that make a sandbox of the file system at `root`."""
     words = ["--bind", root, "/", "--dev", "/dev", "--proc", "/proc"]
     # In our user namespace uid 0 may write these without any capability.
@@ -44,6 +46,8 @@ def arguments(root: str, *, network: Network, binds: Sequence[tuple[str, str]]) 
         words += ["--perms", "0755", "--dir", parent]
     for source, target in binds:
         words += ["--ro-bind", source, target]
+    for path in hidden:
+        words += ["--tmpfs", path]
     words += ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--hostname", "sandbox"]
     if network is Network.NONE:
         words.append("--unshare-net")

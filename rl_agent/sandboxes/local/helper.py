@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from rl_agent.errors import SandboxError
+from rl_agent.errors import ConfigError, SandboxError
 from rl_agent.sandboxes.base import SandboxLostError
 
 if TYPE_CHECKING:
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 SCRIPT: Final = Path(__file__).with_name("nsexec.py")
 ANSWER_BYTES: Final = 1 << 16
+READY: Final = b"ready"
+ALONE: Final = "alone"
+START_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,10 +93,12 @@ class Helper:
     """A running helper process. Everything that it started ends with it."""
 
     def __init__(self, *, cgroup_dirs: Sequence[Path] = ()) -> None:
+        """Without root, raises ConfigError where a user may not make namespaces."""
+        self._alone = os.geteuid() != 0
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603 (our own script)
-                [sys.executable, "-I", "-S", str(SCRIPT), str(theirs.fileno())],
+                [sys.executable, "-I", "-S", str(SCRIPT), str(theirs.fileno()), *([ALONE] if self._alone else [])],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -103,14 +108,32 @@ class Helper:
                 start_new_session=True,
             )
         self._sock = ours
+        if self._alone:
+            self._require_namespaces()
         for folder in cgroup_dirs:
             (folder / "cgroup.procs").write_text(str(self._process.pid))
+
+    def _require_namespaces(self) -> None:
+        self._sock.settimeout(START_S)
+        try:
+            said = self._sock.recv(ANSWER_BYTES)
+        except TimeoutError:
+            said = b"the helper process does not start"
+        self._sock.settimeout(None)
+        if said == READY:
+            return
+        self.stop()
+        raise ConfigError(
+            f"the local sandbox needs root, or user namespaces, and this machine gives neither: {said.decode(errors='replace')}. "
+            "Remedy: run as root, allow them (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, "
+            "kernel.apparmor_restrict_unprivileged_userns), or use another sandbox="
+        )
 
     def call(self, request: Mapping[str, Any], fds: Sequence[int]) -> Call:
         """Send a request. The descriptors are duplicated; the caller still owns its own."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
-        body = memory_file(json.dumps(request).encode())
+        body = memory_file(json.dumps({**request, "alone": self._alone}).encode())
         try:
             rights = array.array("i", [theirs.fileno(), body, *fds])
             self._sock.sendmsg([str(request["op"]).encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])

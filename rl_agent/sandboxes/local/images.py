@@ -77,6 +77,8 @@ class Layout:
     """Host path, path in the sandbox: shown read-only."""
     host_network_binds: Sequence[tuple[str, str]] = ()
     """The same, only where the sandbox has the host's network: name resolution needs them."""
+    hidden: Sequence[str] = ()
+    """Folders below a bound one that are shown empty."""
 
 
 def resolve(image: str, *, visible: Iterable[str] = (), images_dir: Path | None = None) -> Layout:
@@ -93,8 +95,8 @@ def resolve(image: str, *, visible: Iterable[str] = (), images_dir: Path | None 
                 f"image {image!r}: {path} is not a root file system (it has no bin/). Remedy: make one, for example with "
                 f"`mmdebstrap --include=bash,git,python3 bookworm {path}`, or use image `host`."
             )
-        entries = [*_users(path), Entry(path="/tmp", kind=Kind.DIR, mode=0o1777)]  # noqa: S108 (the sandbox's own)
-        return Layout(lower=path, entries=_ordered(path, entries))
+        entries = [*users(path), Entry(path="/tmp", kind=Kind.DIR, mode=0o1777)]  # noqa: S108 (the sandbox's own)
+        return Layout(lower=path, entries=ordered(path, entries))
     raise ConfigError(
         f"the local sandbox has no image {image!r}. Remedy: use `host` (this machine's system folders), `dir:/path` (a root file "
         "system in a folder) or `oci:/path` (a container image's layout or archive, as `docker save` and `skopeo copy` make "
@@ -108,19 +110,19 @@ def _host(visible: tuple[str, ...]) -> Layout:
     entries += [Entry(path=f"/{name}", kind=Kind.OPAQUE, mode=mode) for name, mode in EMPTY_TOP.items()]
     entries.append(Entry(path="/var", kind=Kind.OPAQUE))
     entries += [Entry(path=path, kind=Kind.DIR, mode=mode) for path, mode in EMPTY_BELOW.items()]
-    entries += [Entry(path=path, kind=Kind.WHITEOUT) for path in _secrets()]
-    entries += [Entry(path=path, kind=Kind.OPAQUE) for path in _project()]
-    entries += _users("/")
+    entries += [Entry(path=path, kind=Kind.WHITEOUT) for path in secret_places()]
+    entries += [Entry(path=path, kind=Kind.OPAQUE) for path in project_places()]
+    entries += users("/")
     binds = [(path, path) for path in visible]
-    if python := _hidden_python():
+    if python := hidden_python():
         binds.append((python, HOST_PYTHON))
         entries.append(Entry(path="/usr/local/bin/python3", kind=Kind.LINK, text=f"{HOST_PYTHON}/bin/python3"))
     resolver = os.path.realpath("/etc/resolv.conf")
-    network = [(resolver, resolver)] if Path(resolver).is_file() and not _shown(resolver) else []
-    return Layout(lower="/", entries=_ordered("/", entries), binds=binds, host_network_binds=network)
+    network = [(resolver, resolver)] if Path(resolver).is_file() and not shown(resolver) else []
+    return Layout(lower="/", entries=ordered("/", entries), binds=binds, host_network_binds=network)
 
 
-def _secrets() -> list[str]:
+def secret_places() -> list[str]:
     """Credential places, and whatever else in /etc is not for everybody."""
     found = {path for path in CREDENTIAL_PLACES if os.path.lexists(path)}
     for folder, folders, files in os.walk("/etc"):
@@ -139,7 +141,7 @@ def _for_everybody(path: str, bits: int) -> bool:
     return stat.S_ISLNK(mode) or mode & bits == bits
 
 
-def _project() -> list[str]:
+def project_places() -> list[str]:
     """The folders of the running project, where they lie inside a shown folder."""
     package = Path(rl_agent.__file__).parent
     code = package if package.parent.name in ("site-packages", "dist-packages") else package.parent
@@ -147,23 +149,24 @@ def _project() -> list[str]:
     working = os.path.realpath(Path.cwd())
     if len(Path(working).parts) > DEPTH_OF_SYSTEM_FOLDERS:
         places.add(working)
-    return sorted(path for path in places if _shown(path))
+    return sorted(path for path in places if shown(path))
 
 
-def _shown(path: str) -> bool:
+def shown(path: str) -> bool:
+    """Whether image `host` has it."""
     parts = Path(path).parts
     return len(parts) > 1 and parts[1] in KEPT_TOP
 
 
-def _hidden_python() -> str | None:
+def hidden_python() -> str | None:
     """The prefix of this process's Python, if `python3` would not be found otherwise."""
     found = shutil.which("python3", path=PATH)
-    if found is not None and _shown(os.path.realpath(found)):
+    if found is not None and shown(os.path.realpath(found)):
         return None
     return os.path.realpath(sys.base_prefix)
 
 
-def _users(lower: str) -> list[Entry]:
+def users(lower: str) -> list[Entry]:
     """The agent user: in the image's own account files if it lacks one, with a home folder of its own."""
     accounts = _text(lower, "etc/passwd") or "root:x:0:0:root:/root:/bin/bash\n"
     groups = _text(lower, "etc/group") or "root:x:0:\n"
@@ -195,7 +198,7 @@ def _text(lower: str, name: str) -> str:
     return text if not text or text.endswith("\n") else text + "\n"
 
 
-def _ordered(lower: str, entries: Iterable[Entry]) -> list[dict[str, Any]]:
+def ordered(lower: str, entries: Iterable[Entry]) -> list[dict[str, Any]]:
     """Entries sorted parents first, with the missing parents added as the image has them."""
     known = {entry.path: entry for entry in entries}
     for path in list(known):

@@ -65,6 +65,19 @@ class Controllers:
             parents={name: path for name, path in parents.items() if os.access(path, os.W_OK)}, unified=False
         )
 
+    def describe(self) -> str:
+        """What bounds sandboxes here, for the log."""
+        kind = f"control groups version {2 if self.unified else 1}"
+        found = [
+            f"{what} by {kind}" if controller in self.parents else f"{what} {instead}"
+            for controller, what, instead in (
+                ("memory", "memory", "a process only (RLIMIT_DATA)"),
+                ("pids", "processes", "not bounded"),
+                ("cpu", "CPU time", "not bounded"),
+            )
+        ]
+        return f"{', '.join(found)}; disk by the size of their memory file systems; time by their lifetime"
+
     def shared(self, name: str) -> ControlGroups:
         """One group for the CPU time of all sandboxes together; `weigh` says how much they get against the machine's rest.
 

@@ -8,25 +8,28 @@ against exploits of the kernel.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
+import resource
 import secrets
-import shutil
+import tempfile
 import time
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rl_agent.config.sandbox import NetworkName, Storage
-from rl_agent.errors import ConfigError, SandboxError
+from rl_agent.errors import SandboxError
 from rl_agent.sandboxes.base import Limits, Network
-from rl_agent.sandboxes.local import bubblewrap, images
+from rl_agent.sandboxes.local import alone, bubblewrap, images
 from rl_agent.sandboxes.local import seccomp as filters
 from rl_agent.sandboxes.local.boot import Boot, BootRequest
 from rl_agent.sandboxes.local.helper import Helper
 from rl_agent.sandboxes.local.limits import ControlGroups, Controllers, remove_group, weigh
 from rl_agent.sandboxes.local.sandbox import LocalSandbox
-from rl_agent.sandboxes.state import is_dead, owner_tag, remove_dead, state_folder
+from rl_agent.sandboxes.pool import BootGate
+from rl_agent.sandboxes.state import is_dead, owner_tag, remove_dead, remove_tree, state_folder
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -34,8 +37,11 @@ if TYPE_CHECKING:
     from rl_agent.sandboxes.base import Asset
 
 
+log = logging.getLogger(__name__)
+
+
 class LocalProvider:
-    """Sandboxes on this machine. Needs root."""
+    """Sandboxes on this machine. Without root, less is kept apart: see `alone.LIMITS`."""
 
     def __init__(
         self,
@@ -50,6 +56,8 @@ class LocalProvider:
         nice: int,
         max_output_bytes: int,
         boot_timeout_s: float,
+        boot_concurrency: int,
+        boots_per_s: float | None,
         visible: Sequence[str],
         images_dir: str | None,
         seccomp: bool,
@@ -62,9 +70,15 @@ class LocalProvider:
         self._nice = nice
         self._max_output_bytes = max_output_bytes
         self._boot_timeout_s = boot_timeout_s
+        self._concurrency = boot_concurrency
+        self._boots_per_s = boots_per_s
+        self._gate: BootGate | None = None
         self._visible = tuple(visible)
         self._seccomp = (filters.program() or b"") if seccomp else b""
         self._images_dir = None if images_dir is None else Path(images_dir).expanduser()
+        self._alone = os.geteuid() != 0
+        self._made: tuple[Path, images.Layout] | None = None
+        self._making = asyncio.Lock()
         self._layouts: dict[str, images.Layout] = {}
         self._helper: Helper | None = None
         self._helper_users = 0
@@ -83,17 +97,10 @@ class LocalProvider:
         labels: Mapping[str, str] | None = None,
     ) -> AsyncIterator[LocalSandbox]:
         """See `SandboxProvider.boot`."""
-        if os.geteuid() != 0:
-            raise ConfigError(
-                "the local sandbox needs root (overlayfs, namespaces). Remedy: run as root, or another sandbox="
-            )
-        layout = await self._layout(image)
-        network = network or self._network
-        binds = [*layout.binds, *(layout.host_network_binds if network is Network.HOST else ())]
         for asset in assets:
             if not asset.source.exists():
                 raise SandboxError(f"the asset {asset.source} (for {asset.target} in the sandbox) does not exist")
-            binds.append((str(asset.source), asset.target))
+        network = network or self._network
         name = f"{owner_tag()}-{secrets.token_hex(6)}"
         deadline = time.monotonic() + lifetime_s
         helper = self._acquire_helper()
@@ -101,16 +108,23 @@ class LocalProvider:
         groups = ControlGroups()
         try:
             folder.mkdir(mode=0o700)
-            groups = self._cgroups().for_sandbox(name, self._bounds(limits), nice=self._nice)
+            layout = await self._layout(image)
+            binds = [*layout.binds, *(layout.host_network_binds if network is Network.HOST else ())]
+            binds += [(str(asset.source), asset.target) for asset in assets]
+            groups = self._groups(name, self._bounds(limits))
             request = BootRequest(
                 folder=folder,
                 layout=replace(layout, binds=binds),
+                alone=self._alone,
                 network=network,
                 bwrap=bubblewrap.program(),
                 cgroups=[str(path) for path in groups.folders],
                 tmpfs_mb=self._disk_mb if self._storage is Storage.memory else None,
             )
-            async with Boot(helper, request, timeout_s=self._boot_timeout_s) as processes:
+            async with AsyncExitStack() as stack:
+                async with self._turns().turn():
+                    booting = Boot(helper, request, timeout_s=self._boot_timeout_s)
+                    processes = await stack.enter_async_context(booting)
                 sandbox = LocalSandbox(
                     name=name,
                     helper=helper,
@@ -125,8 +139,8 @@ class LocalProvider:
                 async with sandbox:
                     yield sandbox
         finally:
-            self._release_helper()
-            await asyncio.shield(asyncio.to_thread(_clean, folder, groups))
+            folders = [folder, *self._release_helper()]
+            await asyncio.shield(asyncio.to_thread(_clean, folders, groups))
 
     async def sweep(self) -> int:
         """Remove the run folders and control groups of processes that are gone; returns how many sandboxes there were."""
@@ -137,6 +151,12 @@ class LocalProvider:
         return count
 
     async def _layout(self, image: str) -> images.Layout:
+        if image == "host" and self._alone:
+            async with self._making:
+                if self._made is None:
+                    folder = state_folder(self._state_dir) / f"{owner_tag()}-{secrets.token_hex(6)}-host"
+                    self._made = folder, await asyncio.to_thread(alone.host, folder, self._visible)
+            return self._made[1]
         if image not in self._layouts:
             if image.startswith("oci:"):  # unpacking one takes long
                 layout = await asyncio.to_thread(images.resolve, image, images_dir=self._images_dir)
@@ -148,7 +168,23 @@ class LocalProvider:
     def _cgroups(self) -> Controllers:
         if self._controllers is None:
             self._controllers = Controllers.find()
+            log.info("local sandboxes: %s", self._controllers.describe())
+            if self._alone:
+                log.warning(alone.LIMITS)
         return self._controllers
+
+    def _turns(self) -> BootGate:
+        """In a folder of this user's that does not depend on `state_dir`: the machine's cores are the same for all."""
+        if self._gate is None:
+            folder = state_folder(str(Path(tempfile.gettempdir(), f"rl_agent-boots-{os.getuid()}")))
+            self._gate = BootGate(folder, concurrency=self._concurrency, per_s=self._boots_per_s)
+        return self._gate
+
+    def _groups(self, name: str, bounds: Limits) -> ControlGroups:
+        groups = self._cgroups().for_sandbox(name, bounds, nice=self._nice)
+        if self._alone and bounds.processes is not None:
+            groups = replace(groups, rlimits={**groups.rlimits, resource.RLIMIT_NPROC: bounds.processes})
+        return groups
 
     def _bounds(self, limits: Limits | None) -> Limits:
         return self._limits if limits is None else limits
@@ -163,16 +199,20 @@ class LocalProvider:
         weigh(self._shared_groups, nice=self._nice, sandboxes=self._helper_users)
         return self._helper
 
-    def _release_helper(self) -> None:
+    def _release_helper(self) -> list[Path]:
+        """Returns what is to be removed besides."""
         self._helper_users -= 1
-        if self._helper_users == 0 and self._helper is not None:
-            self._helper.stop()
-            self._helper = None
-            self._shared_groups.remove()
-        else:
+        if self._helper_users > 0 or self._helper is None:
             weigh(self._shared_groups, nice=self._nice, sandboxes=self._helper_users)
+            return []
+        self._helper.stop()
+        self._helper = None
+        self._shared_groups.remove()
+        made, self._made = self._made, None
+        return [] if made is None else [made[0]]
 
 
-def _clean(folder: Path, groups: ControlGroups) -> None:
+def _clean(folders: Sequence[Path], groups: ControlGroups) -> None:
     groups.remove()
-    shutil.rmtree(folder, ignore_errors=True)
+    for folder in folders:
+        remove_tree(folder)

@@ -246,7 +246,10 @@ class LocalSandbox:
 
     def _call(self, request: dict[str, Any], fds: Sequence[int]) -> Call:
         groups = [str(path) for path in self._groups.folders]
-        return self._helper.call({**request, "cgroups": groups}, [self._processes.init, *fds])
+        own_network = self._network is Network.NONE
+        return self._helper.call(
+            {**request, "cgroups": groups, "own_network": own_network}, [self._processes.init, *fds]
+        )
 
     async def _answer(self, call: Call) -> Answer:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
+import json
 import subprocess
 import sys
 import tarfile
@@ -17,6 +18,7 @@ import pytest
 from rl_agent.errors import HarnessError
 from rl_agent.harnesses import fetch
 from rl_agent.harnesses.cli_files import CODEX, PINS, Pin, cached_program, program_assets, verify
+from tests.local import local_provider, needs_root
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -129,3 +131,46 @@ def test_a_local_package_and_a_local_node_are_unpacked_once(tmp_path: Path) -> N
         _assets(CODEX, tmp_path / "c", cli_tarball=str(tmp_path / "missing.tgz"))
     with pytest.raises(HarnessError, match="linux-x64"):
         _assets(CODEX, tmp_path / "c", cli_tarball=str(node))
+
+
+def packed(path: Path, files: dict[str, str]) -> Path:
+    with tarfile.open(path, "w:gz") as tar:
+        for name, text in files.items():
+            info = tarfile.TarInfo(name)
+            info.size, info.mode = len(text), 0o755
+            tar.addfile(info, io.BytesIO(text.encode()))
+    return path
+
+
+@needs_root
+async def test_a_cli_in_javascript_runs_on_the_node_that_comes_with_it(tmp_path: Path) -> None:
+    package = {
+        "package/package.json": json.dumps({"bin": {"codex": "bin/codex.js"}}),
+        "package/bin/codex.js": "the script",
+        "package/lib/needed.js": "",
+    }
+    node = {"node-v22.0.0-linux-x64/bin/node": '#!/bin/sh\necho node runs "$@"; cat "$1"; ls $(dirname $1)/../lib\n'}
+    assets = program_assets(
+        CODEX,
+        binary=None,
+        cli_tarball=str(packed(tmp_path / "cli.tgz", package)),
+        node_tarball=str(packed(tmp_path / "node.tgz", node)),
+        cache_dir=str(tmp_path / "cache"),
+    )
+    async with local_provider(tmp_path / "state").boot("host", assets=assets, lifetime_s=60) as sandbox:
+        ran = await sandbox.exec(f"{CODEX.target} exec 'a b'", timeout=30)
+    assert ran.stdout.decode().splitlines() == [
+        "node runs /opt/rl_agent/packages/codex/bin/codex.js exec a b",
+        "the scriptneeded.js",
+    ]
+
+
+@pytest.mark.parametrize(
+    "named", [None, "../../outside", "/bin/sh", "missing.js", "a$(touch x).js", {"other": "bin/x.js"}]
+)
+def test_a_package_without_a_program_or_a_script_of_its_own_is_named(named: object, tmp_path: Path) -> None:
+    package = packed(tmp_path / "cli.tgz", {"package/package.json": json.dumps({"bin": named})})
+    with pytest.raises(HarnessError, match=r"cli\.tgz[\s\S]*Remedy"):
+        program_assets(
+            CODEX, binary=None, cli_tarball=str(package), node_tarball=None, cache_dir=str(tmp_path / "cache")
+        )
