@@ -17,6 +17,7 @@ from rl_agent.harnesses.base import Harness
 from rl_agent.rollout.episode import EpisodeLimits, EpisodeRunner
 from rl_agent.sandboxes.base import SandboxProvider
 from rl_agent.sandboxes.meter import Meter, MeteredProvider
+from rl_agent.sandboxes.warm import WarmPool
 from rl_agent.tokens.build import build_renderer
 from rl_agent.tokens.turn import Sampling
 
@@ -44,14 +45,15 @@ class RolloutWorker:
     async def serve(self, address: str, model_folder: Path) -> None:
         """Keep the adapter open against the policy server at `address`, until `stop`."""
         config, rollout = self._config, self._config.rollout
-        provider = MeteredProvider(build(config.sandbox, SandboxProvider), self._meter)
+        booting: SandboxProvider = build(config.sandbox, SandboxProvider)
         harness: Harness = build(config.harness, Harness)
         grader: Grader = build(config.grader, Grader)
         server: EngineServer = build(config.engine, EngineServer)
         harness.assets  # noqa: B018 (a CLI that was not fetched fails here, once)
-        await provider.sweep()
+        await booting.sweep()
         keep = config.adapter.history_reasoning is HistoryReasoning.keep
-        async with server.client(address) as engine:
+        pool = WarmPool(booting, size=rollout.warm_sandboxes)
+        async with server.client(address) as engine, pool:
             adapter = build_adapter(
                 config.adapter,
                 harness_dialect=harness.dialect,
@@ -69,7 +71,7 @@ class RolloutWorker:
             async with adapter:
                 guard = rollout.guard_s or config.harness.time_budget_s + config.grader.timeout_s + GUARD_MARGIN_S
                 runner = EpisodeRunner(
-                    provider=provider,
+                    provider=MeteredProvider(pool, self._meter),
                     harness=harness,
                     grader=grader,
                     adapter=adapter,

@@ -13,8 +13,9 @@ import pytest
 from e2b import AsyncSandbox, CommandExitException
 
 from rl_agent.errors import ConfigError
+from rl_agent.sandboxes.base import Asset
 from rl_agent.sandboxes.pool import BootGate
-from tests.local import GATEWAY_KEY, gateway, needs_root
+from tests.local import GATEWAY_KEY, e2b_provider, gateway, needs_root
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -76,6 +77,35 @@ async def test_without_the_key_or_a_boxs_own_token_nothing_is_served(tmp_path: P
             headers = {"E2b-Sandbox-Id": box.sandbox_id, "X-Access-Token": token}
             async with session.get(opened.url + "/files?path=/etc/passwd", headers=headers) as answer:
                 assert answer.status == 401
+
+
+async def test_assets_that_the_image_has_are_looked_for_and_not_uploaded(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as opened:
+        provider = e2b_provider(opened.url, tmp_path, assets_in_image=True)
+        there = Asset(source=tmp_path / "not-even-here", target="/usr/bin/env")
+        async with provider.boot("host", assets=[there], lifetime_s=60) as sandbox:
+            assert (await sandbox.exec("echo here", timeout=20)).stdout == b"here\n"
+        missing = Asset(source=tmp_path, target="/opt/rl_agent/bin/no-cli")
+        with pytest.raises(ConfigError, match=r"no-cli[\s\S]*Remedy"):
+            async with provider.boot("host", assets=[missing], lifetime_s=60):
+                pass
+        assert opened.boxes.all() == []
+        assert not (tmp_path / "assets").exists()
+
+
+async def test_the_same_key_gives_the_same_box_also_to_requests_at_the_same_time(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as opened, aiohttp.ClientSession() as session:
+
+        async def create() -> str:
+            headers = {"X-API-KEY": GATEWAY_KEY, "Idempotency-Key": "one-and-the-same"}
+            body = {"templateID": "base", "timeout": 100}
+            async with session.post(f"{opened.url}/v2/sandboxes", headers=headers, json=body) as answer:
+                assert answer.status == 201
+                return str((await answer.json())["sandboxID"])
+
+        first = await asyncio.gather(*[create() for _ in range(8)])
+        assert {*first, await create()} == {opened.boxes.all()[0].id}
+        assert len(opened.boxes.all()) == 1
 
 
 async def test_a_lifetime_ends_a_box_and_can_be_prolonged(tmp_path: Path) -> None:

@@ -1,0 +1,164 @@
+"""Keeps sandboxes booted ahead, so that the next rollout on the same image need not wait for one.
+
+Worth it where boots take long and images repeat. One that is handed out has just run a command; a dead one is thrown away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from rl_agent.errors import RlAgentError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+    from types import TracebackType
+
+    from rl_agent.sandboxes.base import Asset, Limits, Network, Sandbox, SandboxProvider
+
+log = logging.getLogger(__name__)
+IDLE_S: Final = 600.0
+"""How long one waits at most: its lifetime is so much longer than what was asked for."""
+CHECK_S: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kind:
+    """What sandboxes must have in common to stand in for one another."""
+
+    image: str
+    assets: tuple[Asset, ...]
+    lifetime_s: float
+    network: Network | None
+    limits: Limits | None
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Held:
+    """A sandbox and the task that holds it."""
+
+    kind: _Kind
+    sandbox: Sandbox | None = None
+    booted: float = 0.0
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+    gone: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def fresh(self) -> bool:
+        """Whether it is there and still lives as long as was asked for."""
+        return self.sandbox is not None and not self.gone.is_set() and time.monotonic() - self.booted < IDLE_S
+
+    async def end(self) -> None:
+        self.over.set()
+        await self.gone.wait()
+
+
+class WarmPool:
+    """See `SandboxProvider`: another provider, with at most `size` idle sandboxes ahead. Async context: at its end they are gone."""
+
+    def __init__(self, provider: SandboxProvider, *, size: int) -> None:
+        self._provider = provider
+        self._size = size
+        self._idle: deque[_Held] = deque()
+        self._group = asyncio.TaskGroup()
+
+    async def __aenter__(self) -> WarmPool:
+        await self._group.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._size = 0
+        for held in self._idle:
+            held.over.set()
+        await self._group.__aexit__(kind, error, trace)
+
+    @asynccontextmanager
+    async def boot(
+        self,
+        image: str,
+        *,
+        assets: Sequence[Asset] = (),
+        lifetime_s: float,
+        network: Network | None = None,
+        limits: Limits | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> AsyncIterator[Sandbox]:
+        """See `SandboxProvider.boot`. A sandbox from the pool does not carry `labels`."""
+        kind = _Kind(image=image, assets=tuple(assets), lifetime_s=lifetime_s, network=network, limits=limits)
+        held = await self._take(kind)
+        self._refill(kind)
+        if held is None or held.sandbox is None:
+            async with self._provider.boot(
+                image, assets=assets, lifetime_s=lifetime_s, network=network, limits=limits, labels=labels
+            ) as sandbox:
+                yield sandbox
+            return
+        timer = asyncio.get_running_loop().call_later(lifetime_s, held.over.set)
+        try:
+            yield held.sandbox
+        finally:
+            timer.cancel()
+            await asyncio.shield(held.end())
+
+    async def _take(self, kind: _Kind) -> _Held | None:
+        """An idle one that has just shown that it lives."""
+        while (held := next((held for held in self._idle if held.kind == kind and held.fresh), None)) is not None:
+            self._idle.remove(held)
+            try:
+                assert held.sandbox is not None
+                if (await held.sandbox.exec("true", user="root", timeout=CHECK_S)).exit_code == 0:
+                    return held
+            except RlAgentError as error:
+                log.info("an idle sandbox was dead: %s", error)
+            except BaseException:
+                held.over.set()
+                raise
+            held.over.set()
+        return None
+
+    def _refill(self, kind: _Kind) -> None:
+        """Boot as many of this kind as there is room for; idle ones of other kinds, and stale ones, make room."""
+        for held in [held for held in self._idle if held.gone.is_set() or (held.sandbox and not held.fresh)]:
+            self._drop(held)
+        missing = self._size - sum(held.kind == kind for held in self._idle)
+        for held in [held for held in self._idle if held.kind != kind][
+            : max(0, len(self._idle) + missing - self._size)
+        ]:
+            self._drop(held)
+        for _ in range(missing):
+            held = _Held(kind=kind)
+            self._idle.append(held)
+            self._group.create_task(self._hold(held))
+
+    def _drop(self, held: _Held) -> None:
+        held.over.set()
+        self._idle.remove(held)
+
+    async def _hold(self, held: _Held) -> None:
+        """Its whole life. A failed boot is no fault of a rollout's: who needs one boots it, and hears."""
+        kind = held.kind
+        try:
+            async with self._provider.boot(
+                kind.image,
+                assets=kind.assets,
+                lifetime_s=kind.lifetime_s + IDLE_S,
+                network=kind.network,
+                limits=kind.limits,
+            ) as held.sandbox:
+                held.booted = time.monotonic()
+                await held.over.wait()
+        except RlAgentError as error:
+            log.info("a sandbox could not be booted ahead: %s", error)
+        finally:
+            held.gone.set()
+
+    async def sweep(self) -> int:
+        """See `SandboxProvider.sweep`."""
+        return await self._provider.sweep()
