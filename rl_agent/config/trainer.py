@@ -34,6 +34,8 @@ class MegatronConfig:
     precision: Precision = Precision.float32
     micro_batch_tokens: int = 8192
     """Most tokens in one forward pass; a longer segment goes alone."""
+    output_chunk_tokens: int = 4096
+    """Predictions whose logits exist at a time; where there are more, the backward pass computes them again."""
     recompute: bool = False
     """Recompute activations in the backward pass instead of keeping them."""
     beta1: float = 0.9

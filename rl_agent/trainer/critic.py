@@ -66,6 +66,7 @@ class Critic:
             vocab_size=1,
             device=device,
             micro_batch_tokens=config.micro_batch_tokens,
+            output_chunk_tokens=config.output_chunk_tokens,
             sequence_parallel=False,
         )
 

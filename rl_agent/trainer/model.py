@@ -21,6 +21,7 @@ from rl_agent.config.trainer import Precision
 from rl_agent.trainer.layers import PackedAttention, RMSNorm
 from rl_agent.trainer.layout import expert_tensor_parallel
 from rl_agent.trainer.linear_attention import linear_attention_layer
+from rl_agent.trainer.output import give_hidden_states
 
 if TYPE_CHECKING:
     from rl_agent.config.trainer import MegatronConfig
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def build_model(shape: ModelShape, config: MegatronConfig, device: torch.device) -> Any:
-    """A GPTModel whose weights are still to be loaded."""
+    """A GPTModel whose weights are still to be loaded; it returns hidden states (see `output`)."""
     transformer = transformer_config(shape, config, device)
     model = GPTModel(
         transformer,
@@ -45,6 +46,7 @@ def build_model(shape: ModelShape, config: MegatronConfig, device: torch.device)
         pre_process=parallel_state.is_pipeline_first_stage(),
         post_process=parallel_state.is_pipeline_last_stage(),
     )
+    give_hidden_states(model)
     return model.to(device)
 
 

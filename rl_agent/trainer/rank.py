@@ -208,6 +208,7 @@ class Rank:
             vocab_size=self._shape.vocab,
             device=self._device,
             micro_batch_tokens=self._config.micro_batch_tokens,
+            output_chunk_tokens=self._config.output_chunk_tokens,
             sequence_parallel=self._config.sequence_parallel,
         )
 

@@ -13,7 +13,7 @@ from megatron.core.pipeline_parallel import get_forward_backward_func
 from rl_agent.algo.metrics import means, token_sums
 from rl_agent.trainer import layout
 from rl_agent.trainer.layout import max_over_copies, sum_over_copies
-from rl_agent.trainer.logprobs import logprobs_and_entropy
+from rl_agent.trainer.output import predictions
 from rl_agent.trainer.packing import micro_batch
 from rl_agent.trainer.plan import plan
 
@@ -35,6 +35,7 @@ class Network:
     vocab_size: int
     device: torch.device
     micro_batch_tokens: int
+    output_chunk_tokens: int
     sequence_parallel: bool
 
     def micro_batches(self, tokens: Int32, starts: Int32, lengths: Int32) -> list[MicroBatch]:
@@ -56,7 +57,7 @@ class Network:
 
         def forward(data: Iterator[MicroBatch], model: Any) -> tuple[torch.Tensor, Callable[..., Any]]:
             micro = next(data)
-            logits = model(micro.inputs, micro.positions, None, packed_seq_params=micro.sequences)
+            output = model(micro.inputs, micro.positions, None, packed_seq_params=micro.sequences)
 
             def loss(output: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, dict[str, Any]]:
                 logprobs, entropy = self.predictions(output[0], micro)
@@ -65,7 +66,7 @@ class Network:
                 # the token weights are normalised over the whole batch, so Megatron has nothing to divide by
                 return visit(micro, logprobs, entropy), torch.tensor(1, dtype=torch.int), {}
 
-            return logits, loss
+            return output, loss
 
         get_forward_backward_func()(
             forward_step_func=forward,
@@ -78,12 +79,14 @@ class Network:
         )
 
     def predictions(self, output: torch.Tensor, micro: MicroBatch) -> tuple[torch.Tensor, torch.Tensor]:
-        """[t, V / shards] logits -> [t] float32 log-probability of each label, and entropy in nats."""
-        return logprobs_and_entropy(
+        """[t, H] hidden states -> [t] float32 log-probability of each label, and entropy in nats."""
+        return predictions(
+            getattr(self.wrapped, "module", self.wrapped),
             output,
             micro.labels,
             vocab_size=self.vocab_size,
-            group=parallel_state.get_tensor_model_parallel_group(),
+            chunk=self.output_chunk_tokens,
+            sequence_parallel=self.sequence_parallel,
         )
 
 

@@ -69,7 +69,9 @@ class Seen:
 
 def work(rank: int, ranks: int, port: int, folder: Path, layout: dict[str, Any]) -> Seen:
     place = {"rank": rank, "world_size": ranks, "master_port": port}
-    with trainer(folder / "model", grpo(), place=place, micro_batch_tokens=40, grad_clip=0.0, **layout) as one:
+    with trainer(
+        folder / "model", grpo(), place=place, micro_batch_tokens=40, output_chunk_tokens=16, grad_clip=0.0, **layout
+    ) as one:
         scores = one.logprobs(segments(random_batch()))
         metrics = [dict(one.step(random_batch(0)).metrics)]
         _gather_sharded_gradients(one)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -148,3 +148,33 @@ def reordered(batch: TrainBatch, order: np.ndarray) -> TrainBatch:
         segment_lengths=batch.segment_lengths[order],
         segment_rollout=batch.segment_rollout[order],
     )
+
+
+def test_logits_a_part_at_a_time_give_the_same_loss_and_gradient(tiny_model: Path) -> None:
+    found = []
+    for chunk in (4096, 7):
+        with trainer(tiny_model, grpo(), output_chunk_tokens=chunk, grad_clip=0.0) as one:
+            metrics = one.step(random_batch()).metrics
+            found.append((metrics, gradients(one)))
+    (whole, expected), (parts, gradient) = found
+    assert dict(parts) == pytest.approx(dict(whole), rel=1e-5, abs=1e-7)
+    for name, values in gradient.items():
+        np.testing.assert_allclose(values, expected[name], atol=1e-6, err_msg=name)
+
+
+def test_no_more_logits_exist_at_a_time_than_a_part_has(tiny_model: Path) -> None:
+    from rl_agent.trainer import output
+
+    sizes = []
+    real = output.logprobs_and_entropy
+
+    def counting(logits: Any, labels: Any, **options: Any) -> Any:
+        sizes.append(len(logits))
+        return real(logits, labels, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(output, "logprobs_and_entropy", counting)
+        with trainer(tiny_model, grpo(), output_chunk_tokens=7) as one:
+            one.step(random_batch())
+    assert max(sizes) == 7
+    assert sum(sizes) >= 2 * (int(random_batch().segment_lengths.sum()) - len(random_batch().segment_lengths))
