@@ -12,11 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
+from e2b import AsyncSandbox, CommandExitException
 
+from rl_agent.config.gateway import GatewayConfig
 from rl_agent.errors import ConfigError, SandboxError
 from rl_agent.sandboxes.base import SandboxLostError
 from rl_agent.sandboxes.docker.client import DockerClient
+from rl_agent.sandboxes.gateway.__main__ import configuration
+from rl_agent.sandboxes.gateway.server import Gateway
 from tests import podman
+from tests.local import GATEWAY_KEY
 
 if TYPE_CHECKING:
     from rl_agent.sandboxes.docker.provider import DockerProvider
@@ -114,7 +119,10 @@ OWNER = """
 import asyncio, sys
 from pathlib import Path
 from rl_agent.config.schema import register
+from rl_agent.sandboxes.gateway.__main__ import configuration
+from rl_agent.sandboxes.gateway.server import Gateway
 from tests import podman
+from tests.local import GATEWAY_KEY
 async def main():
     async with podman.docker_provider(sys.argv[1], Path(sys.argv[2])).boot(podman.IMAGE, lifetime_s=600):
         print("up", flush=True)
@@ -136,3 +144,24 @@ async def test_what_a_killed_owner_left_is_removed_by_the_next_start(
         assert await provider.sweep() == 1
         assert await containers(url) == [f"/{living.id}"]
     assert records(tmp_path) == []
+
+
+async def test_the_gateway_serves_containers_to_e2bs_client(url: str, provider: DockerProvider, tmp_path: Path) -> None:
+    config = GatewayConfig(port=0, images={"base": podman.IMAGE}, assets_dir=str(tmp_path / "assets"))
+    async with Gateway(provider, config, key=GATEWAY_KEY) as opened:
+        sandbox = await AsyncSandbox.create(
+            "base", timeout=120, api_url=opened.url, sandbox_url=opened.url, api_key=GATEWAY_KEY
+        )
+        await sandbox.files.write("/tmp/x", "content")
+        shown = await sandbox.commands.run("id -un; cat /tmp/x", timeout=60)
+        assert shown.stdout == "agent\ncontent"
+        with pytest.raises(CommandExitException):
+            await sandbox.commands.run("exit 3", timeout=60)
+        assert await sandbox.kill()
+    assert await containers(url) == []
+
+
+def test_the_gateways_command_line_takes_every_provider() -> None:
+    for name in ("local", "docker", "e2b"):
+        root = configuration([f"sandbox={name}"])
+        assert getattr(root.sandbox, "advertise_host", None) is None
