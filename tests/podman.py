@@ -38,6 +38,9 @@ netns = "none"
 runtime = "runc"
 cgroup_manager = "cgroupfs"
 events_logger = "file"
+lock_type = "file"
+tmp_dir = "FOLDER/tmp"
+static_dir = "FOLDER/static"
 """
 
 
@@ -53,7 +56,7 @@ def missing() -> str | None:
 def service() -> Iterator[str]:
     """A service with images and containers of its own, and one small image; its URL."""
     folder = Path(tempfile.mkdtemp(prefix="rl_agent-podman-"))
-    (folder / "containers.conf").write_text(SETTINGS)
+    (folder / "containers.conf").write_text(SETTINGS.replace("FOLDER", str(folder)))
     storage = f'[storage]\ndriver = "overlay"\ngraphroot = "{folder}/graph"\nrunroot = "{folder}/run"\n'
     (folder / "storage.conf").write_text(storage)
     names = {"CONTAINERS_CONF": "containers.conf", "CONTAINERS_STORAGE_CONF": "storage.conf"}
