@@ -25,7 +25,11 @@ UPLOAD_S: Final = 1800.0
 
 
 class BusyError(Exception):
-    """The gateway answered with a status that passes."""
+    """The gateway answered with a status that passes, and may have said after how long."""
+
+    def __init__(self, message: str, retry_after: str | None) -> None:
+        super().__init__(message)
+        self.retry_after_s = float(retry_after) if retry_after is not None and retry_after.isdigit() else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +125,7 @@ class Endpoint:
         ):
             text = await answer.text()
             if answer.status in (429, 502, 503, 504):
-                raise BusyError(f"{answer.status}: {text[:300]}")
+                raise BusyError(f"{answer.status}: {text[:300]}", answer.headers.get("Retry-After"))
         try:
             value = json.loads(text)
         except ValueError:

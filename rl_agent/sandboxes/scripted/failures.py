@@ -69,6 +69,8 @@ KILLED: Final = 128
 FIRST_WAIT_S: Final = 0.25
 RATE_WAIT_S: Final = 1.0
 LONGEST_WAIT_S: Final = 15.0
+LONGEST_ASKED_S: Final = 120.0
+"""Most that a server's own Retry-After is heeded."""
 
 
 def failure_of(error: BaseException) -> Failure:
@@ -120,6 +122,7 @@ async def again(call: Callable[[], Awaitable[T]], *, what: str, retries: int) ->
                 raise SandboxError(f"{translated(error, what)} (asked {retries + 1} times)") from error
             first = RATE_WAIT_S if failure is Failure.RATE_LIMITED else FIRST_WAIT_S
             wait = min(LONGEST_WAIT_S, first * 2**number) * random.uniform(0.5, 1.5)  # noqa: S311 (no secret)
+            wait = max(wait, min(LONGEST_ASKED_S, getattr(error, "retry_after_s", 0.0)))
             log.info("%s: %s (%s); again in %.1f s", what, type(error).__name__, failure, wait)
             await asyncio.sleep(wait)
     raise AssertionError("unreachable")
