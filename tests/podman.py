@@ -89,13 +89,13 @@ async def _load_image(socket: Path) -> None:
     query = {"fromSrc": "-", "repo": IMAGE.partition(":")[0]}
     async with (
         aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(socket))) as session,
-        session.post("http://d/v1.41/images/create", params=query, data=_root()) as answer,
+        session.post("http://d/v1.41/images/create", params=query, data=root_filesystem()) as answer,
     ):
         assert answer.status == 200, await answer.text()
         assert "error" not in await answer.text()
 
 
-def _root() -> bytes:
+def root_filesystem() -> bytes:
     """A root file system of the machine's own basic programs and the libraries that they need."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as archive:

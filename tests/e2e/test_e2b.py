@@ -50,6 +50,7 @@ def test_a_run_trains_through_the_gateway_with_only_the_urls_added(
             f"sandbox.state_dir={tmp_path}/e2b",
             "engine=demonstrator",
             "debug=fast",
+            "harness.time_budget_s=180",  # where the machine is busy, 60 s are not enough for the first start
             "job.steps=2",
             "tracking=none",
         ),

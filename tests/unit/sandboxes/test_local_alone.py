@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests import podman
 from tests.local import needs_root
 
 if TYPE_CHECKING:
@@ -116,3 +119,33 @@ async def main():
         pass
 asyncio.run(main())
 """
+
+
+OWN_IMAGE = """
+import asyncio, sys
+from pathlib import Path
+from tests.local import local_provider
+async def main():
+    image = f"dir:{sys.argv[2]}"
+    for storage in ("memory", "disk"):
+        async with local_provider(Path(sys.argv[1]), storage=storage).boot(image, lifetime_s=100) as sandbox:
+            script = "mv /usr/bin/seq /usr/bin/seq2; rm /usr/bin/date; mkdir -p /opt/new; echo x >/etc/mine; ls /usr/bin/seq2 /etc/mine"
+            for user in ("agent", "root"):
+                print((await sandbox.exec(script, user=user, timeout=30)).stdout.decode().split())
+        print(list(Path(sys.argv[1]).iterdir()))
+asyncio.run(main())
+"""
+
+
+def test_an_image_of_ones_own_can_be_changed_and_is_not_written_to(folder: Path) -> None:
+    image = folder / "image"
+    with tarfile.open(fileobj=io.BytesIO(podman.root_filesystem())) as archive:
+        archive.extractall(image, filter="tar")
+    for path in [image, *image.rglob("*")]:
+        os.chown(path, SOMEBODY, SOMEBODY, follow_symlinks=False)
+    done = run(folder, "-c", OWN_IMAGE, str(folder / "state"), str(image))
+    assert done.returncode == 0, done.stderr[-3000:]
+    shown = str(["/etc/mine", "/usr/bin/seq2"])
+    assert done.stdout.splitlines() == [shown, shown, "[]"] * 2
+    assert (image / "usr/bin/date").exists()
+    assert not (image / "etc/mine").exists()
