@@ -104,9 +104,10 @@ class Algorithm:
         `kl_coefficient`: None stands for the configured one; others come from adapting it.
         """
         coefficient = self.kl.coefficient if kl_coefficient is None else kl_coefficient
-        old = _floored(batch.rollout_logprobs)
+        batch = _floored(batch)
+        old = batch.rollout_logprobs
         if self.correction.proximal is Proximal.recomputed:
-            old = np.where(batch.loss_mask, _floored(batch.scores.get(Need.OLD_LOGPROBS)), np.float32(0.0))
+            old = np.where(batch.loss_mask, batch.scores.get(Need.OLD_LOGPROBS), np.float32(0.0))
         divergence = self._divergence(batch, old)
         if divergence is not None and self.kl.place is KlPlace.reward:
             earned = np.where(batch.loss_mask, -coefficient * divergence, 0.0).astype(np.float32)
@@ -189,7 +190,7 @@ class Algorithm:
     def _corrected_whole(self, batch: TrainBatch, old: Float32) -> CorrectionTerms:
         """Sequences are whole rollouts: so the correction does not depend on how they were cut."""
         rollout = torch.from_numpy(batch.token_rollout().astype(np.int64))
-        sampler = torch.from_numpy(_floored(batch.rollout_logprobs))
+        sampler = torch.from_numpy(batch.rollout_logprobs)
         return self.correction(
             CorrectionInput(
                 log_weights=log_ratio(torch.from_numpy(old), sampler),
@@ -202,7 +203,7 @@ class Algorithm:
         """[T] float32: from the reference policy, before the update; None without a reference or without a trained token."""
         if self.kl.place is KlPlace.nowhere or not batch.loss_mask.any():
             return None
-        reference = torch.from_numpy(_floored(batch.scores.get(Need.REFERENCE_LOGPROBS)))
+        reference = torch.from_numpy(batch.scores.get(Need.REFERENCE_LOGPROBS))
         value: Float32 = self.kl(torch.from_numpy(old), reference, None).numpy()
         return value
 
@@ -214,8 +215,23 @@ def build_algorithm(node: Any) -> Algorithm:
     return algorithm
 
 
-def _floored(logprobs: Float32) -> Float32:
-    return np.maximum(logprobs, np.float32(LOGPROB_FLOOR))
+def _floored(batch: TrainBatch) -> TrainBatch:
+    """With probabilities of zero as `LOGPROB_FLOOR`; nothing is copied where there are none."""
+
+    def floored(logprobs: Float32 | None) -> Float32 | None:
+        if logprobs is None or not len(logprobs) or logprobs.min() >= LOGPROB_FLOOR:
+            return logprobs
+        return np.maximum(logprobs, np.float32(LOGPROB_FLOOR))
+
+    scores = batch.scores
+    scores = replace(
+        scores,
+        old_logprobs=floored(scores.old_logprobs),
+        reference_logprobs=floored(scores.reference_logprobs),
+        teacher_logprobs=floored(scores.teacher_logprobs),
+    )
+    sampler = floored(batch.rollout_logprobs)
+    return replace(batch, rollout_logprobs=batch.rollout_logprobs if sampler is None else sampler, scores=scores)
 
 
 def _checked(part: str, values: Float32, batch: TrainBatch) -> Float32:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
+from rl_agent.config.check_algo import algo_problems
 from rl_agent.config.check_sandbox import sandbox_problems
 from rl_agent.errors import ConfigError
 
@@ -39,6 +40,7 @@ def check(config: Config) -> list[Problem]:
         *_numbers(config),
         *_files(config),
         *_sandbox(config),
+        *_algo(config),
     ]
 
 
@@ -153,6 +155,10 @@ def _files(config: Config) -> Iterator[Problem]:
     for where, path in {"data.path": _get(config.data, "path"), "model.path": _get(config.model, "path")}.items():
         if path is not None and not Path(path).exists():
             yield Problem(where, f"{path} does not exist.", "give the path of an existing one")
+
+
+def _algo(config: Config) -> Iterator[Problem]:
+    yield from (Problem(*parts) for parts in algo_problems(config.algo))
 
 
 def _sandbox(config: Config) -> Iterator[Problem]:

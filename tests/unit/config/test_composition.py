@@ -111,6 +111,17 @@ def test_all_contradictions_are_listed_at_once() -> None:
     }
 
 
+def test_contradictions_between_the_parts_of_an_algorithm_are_named() -> None:
+    for overrides, place in (
+        (["algo=opd"], "algo.loss.teacher"),
+        (["algo.group_size=1"], "algo.group_size"),
+        (["algo/advantage=pass_at_k", "algo.advantage.k=9"], "algo.advantage.k"),
+        (["algo/advantage=remax", "algo.advantage.greedy_rollouts=8"], "algo.advantage.greedy_rollouts"),
+        (["algo/correction=tis", "algo.correction.proximal=rollout"], "algo.correction.proximal"),
+    ):
+        assert [problem.where for problem in check(composed(*overrides))] == [place], overrides
+
+
 def nodes() -> list[tuple[str, type]]:
     return [(f"{group}/{name}", node) for group, schemas in schema.GROUPS.items() for name, node in schemas.items()]
 
