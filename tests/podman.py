@@ -21,7 +21,7 @@ from rl_agent.config.load import build
 from rl_agent.config.sandbox import DockerSandboxConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from rl_agent.sandboxes.docker.provider import DockerProvider
 
@@ -30,6 +30,7 @@ PROGRAMS = (
     "bash sh env id mkdir cat head tail wc tr base64 sleep setsid seq stat ls touch chmod chown rm mv dirname cp printf grep tar uname "
     "date cut sort find perl ln true false mktemp sed dd sync df tty unshare"
 )
+PATH = "/usr/bin:/bin:/usr/sbin:/sbin"
 SETTINGS = """
 [containers]
 default_ulimits = ["nofile=4096:4096", "nproc=8192:8192"]
@@ -53,8 +54,8 @@ def missing() -> str | None:
 
 
 @contextmanager
-def service() -> Iterator[str]:
-    """A service with images and containers of its own, and one small image; its URL."""
+def service(*, more: Sequence[str] = (), trees: Sequence[str] = ()) -> Iterator[str]:
+    """A service with images and containers of its own, and one small image; its URL. `more`: programs, `trees`: folders for it."""
     folder = Path(tempfile.mkdtemp(prefix="rl_agent-podman-"))
     (folder / "containers.conf").write_text(SETTINGS.replace("FOLDER", str(folder)))
     storage = f'[storage]\ndriver = "overlay"\ngraphroot = "{folder}/graph"\nrunroot = "{folder}/run"\n'
@@ -70,7 +71,7 @@ def service() -> Iterator[str]:
             assert process.poll() is None, (folder / "log").read_text()
             assert time.monotonic() < deadline, "Podman's service did not start"
             time.sleep(0.02)
-        asyncio.run(_load_image(folder / "socket"))
+        asyncio.run(_load_image(folder / "socket", root_filesystem(more=more, trees=trees)))
         yield f"unix://{folder}/socket"
     finally:
         process.terminate()
@@ -85,17 +86,17 @@ def service_if_installed() -> Iterator[str | None]:
         yield None if missing() else stack.enter_context(service())
 
 
-async def _load_image(socket: Path) -> None:
+async def _load_image(socket: Path, content: bytes) -> None:
     query = {"fromSrc": "-", "repo": IMAGE.partition(":")[0]}
     async with (
         aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(socket))) as session,
-        session.post("http://d/v1.41/images/create", params=query, data=root_filesystem()) as answer,
+        session.post("http://d/v1.41/images/create", params=query, data=content) as answer,
     ):
         assert answer.status == 200, await answer.text()
         assert "error" not in await answer.text()
 
 
-def root_filesystem() -> bytes:
+def root_filesystem(*, more: Sequence[str] = (), trees: Sequence[str] = ()) -> bytes:
     """A root file system of the machine's own basic programs and the libraries that they need."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as archive:
@@ -105,9 +106,12 @@ def root_filesystem() -> bytes:
             _add(archive, name, kind=tarfile.DIRTYPE, mode=mode)
         _add(archive, "etc/passwd", b"root:x:0:0:root:/root:/bin/bash\n")
         _add(archive, "etc/group", b"root:x:0:\n")
-        found = [path for name in PROGRAMS.split() if (path := shutil.which(name))]
+        found = [path for name in [*PROGRAMS.split(), *more] if (path := shutil.which(name, path=PATH))]
         libraries = subprocess.run(["ldd", *found], capture_output=True, text=True, check=False).stdout
         paths = {word.rstrip(":") for word in libraries.split() if word.startswith("/")} | set(found)
+        for tree in trees:
+            files = [path for path in Path(tree).rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+            paths |= {str(path) for path in files if not {"test", "dist-packages"} & set(path.parts)}
         for path in sorted(paths):
             name = path if path.startswith("/usr/") else f"/usr{path}"
             _add(archive, name.lstrip("/"), Path(path).read_bytes(), mode=0o755)

@@ -77,7 +77,9 @@ class WarmPool:
         self._size = 0
         for held in self._idle:
             held.over.set()
-        await self._group.__aexit__(kind, error, trace)
+        # The group would wrap an error of the caller's; a cancellation it must see, which may be its own.
+        cancelled = kind is not None and issubclass(kind, asyncio.CancelledError)
+        await (self._group.__aexit__(kind, error, trace) if cancelled else self._group.__aexit__(None, None, None))
 
     @asynccontextmanager
     async def boot(

@@ -100,3 +100,17 @@ async def test_boots_ahead_that_fail_harm_nobody(tmp_path: Path) -> None:
     taken = meter.take()
     assert taken["boots"] == 2
     assert taken["failures/SandboxError"] >= 2
+
+
+@pytest.mark.parametrize("error", [SandboxError("mine"), asyncio.CancelledError()], ids=["error", "cancelled"])
+async def test_an_error_of_the_callers_passes_as_it_is_and_nothing_stays(error: BaseException, tmp_path: Path) -> None:
+    async def use() -> None:
+        async with WarmPool(local_provider(tmp_path / "state"), size=2) as pool:
+            async with pool.boot("host", lifetime_s=60):
+                pass
+            await until_idle(pool, 2)
+            raise error
+
+    with pytest.raises(type(error)):
+        await use()
+    assert list((tmp_path / "state").iterdir()) == []
