@@ -13,7 +13,7 @@ from rl_agent.algo.base import CorrectionInput, LossTerms, MarksTokens, WithCrit
 from rl_agent.algo.correction.none import NoCorrection
 from rl_agent.algo.correction.proximal import approximated
 from rl_agent.algo.prepared import Prepared
-from rl_agent.algo.ratio import LOGPROB_FLOOR, log_ratio
+from rl_agent.algo.ratio import LOGPROB_FLOOR, floored, log_ratio
 from rl_agent.algo.scores import Need
 from rl_agent.config.algo import LrDecay, SegmentCredit
 from rl_agent.config.algo_parts import KlPlace, Proximal
@@ -110,9 +110,9 @@ class Algorithm:
             old = np.where(batch.loss_mask, batch.scores.get(Need.OLD_LOGPROBS), np.float32(0.0))
         divergence = self._divergence(batch, old)
         if divergence is not None and self.kl.place is KlPlace.reward:
-            earned = np.where(batch.loss_mask, -coefficient * divergence, 0.0).astype(np.float32)
+            earned = divergence * np.float32(-coefficient) * batch.loss_mask
             batch = replace(batch, token_rewards=earned)
-        advantages = self.advantages(batch)
+        advantages, value_targets = self._credited(batch)
         terms = None
         if self.correction.proximal is Proximal.recomputed and not isinstance(self.correction, NoCorrection):
             terms = self._corrected_whole(batch, old)
@@ -123,18 +123,23 @@ class Algorithm:
             correction=None if terms is None else terms.weights.numpy(),
             corrected=None if terms is None else terms.corrected.numpy(),
             marked=self.loss.marks(batch, advantages) if isinstance(self.loss, MarksTokens) else None,
-            value_targets=None if self.critic is None else self.critic.value_targets(batch),
+            value_targets=value_targets,
             kl=None if divergence is None else float(divergence[batch.loss_mask].mean(dtype=np.float64)),
             kl_coefficient=coefficient,
         )
 
     def advantages(self, batch: TrainBatch) -> Float32:
         """[T] float32: the advantage of each token, after the segments have shared it (`segment_credit`)."""
-        values = _checked("advantage", self.advantage(batch), batch)
+        return self._credited(batch)[0]
+
+    def _credited(self, batch: TrainBatch) -> tuple[Float32, Float32 | None]:
+        """Advantages, and the critic's targets if there is one."""
+        found, targets = (self.advantage(batch), None) if self.critic is None else self.critic.with_targets(batch)
+        values = _checked("advantage", found, batch)
         if self.segment_credit is SegmentCredit.divided:
             segments = np.bincount(batch.segment_rollout, minlength=len(batch.rewards))
             values = np.divide(values, segments[batch.token_rollout()], dtype=np.float32)
-        return values
+        return values, targets
 
     def weights(self, batch: TrainBatch) -> Float32:
         """[T] float32: the weight of each token's loss, normalised over this batch as a whole."""
@@ -142,7 +147,7 @@ class Algorithm:
 
     def token_loss(self, inputs: LossInput) -> LossTerms:
         """The loss of each token of a micro-batch: the loss part's, corrected, with the penalty that belongs into the loss."""
-        inputs = self._around(replace(inputs, logprobs=inputs.logprobs.clamp(min=LOGPROB_FLOOR)))
+        inputs = self._around(inputs)
         terms = self.loss(inputs)
         loss, metrics = terms.loss, dict(terms.metrics)
         if inputs.correction is not None:
@@ -174,7 +179,7 @@ class Algorithm:
         if proximal not in (Proximal.approximated, Proximal.current):
             return inputs
         sampler = inputs.old_logprobs
-        old = inputs.logprobs.detach()
+        old = floored(inputs.logprobs.detach())
         if proximal is Proximal.approximated:
             if inputs.staleness is None:
                 raise ConfigError("algo.correction.proximal=approximated needs the weight version of every token")
@@ -218,7 +223,7 @@ def build_algorithm(node: Any) -> Algorithm:
 def _floored(batch: TrainBatch) -> TrainBatch:
     """With probabilities of zero as `LOGPROB_FLOOR`; nothing is copied where there are none."""
 
-    def floored(logprobs: Float32 | None) -> Float32 | None:
+    def possible(logprobs: Float32 | None) -> Float32 | None:
         if logprobs is None or not len(logprobs) or logprobs.min() >= LOGPROB_FLOOR:
             return logprobs
         return np.maximum(logprobs, np.float32(LOGPROB_FLOOR))
@@ -226,11 +231,11 @@ def _floored(batch: TrainBatch) -> TrainBatch:
     scores = batch.scores
     scores = replace(
         scores,
-        old_logprobs=floored(scores.old_logprobs),
-        reference_logprobs=floored(scores.reference_logprobs),
-        teacher_logprobs=floored(scores.teacher_logprobs),
+        old_logprobs=possible(scores.old_logprobs),
+        reference_logprobs=possible(scores.reference_logprobs),
+        teacher_logprobs=possible(scores.teacher_logprobs),
     )
-    sampler = floored(batch.rollout_logprobs)
+    sampler = possible(batch.rollout_logprobs)
     return replace(batch, rollout_logprobs=batch.rollout_logprobs if sampler is None else sampler, scores=scores)
 
 

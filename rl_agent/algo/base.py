@@ -34,8 +34,8 @@ class WithCritic(Protocol):
     value_clip: float | None
     """The new value may leave the old one by this much; None: freely."""
 
-    def value_targets(self, batch: TrainBatch) -> Float32:
-        """[T] float32: what the critic should have said, in units of reward."""
+    def with_targets(self, batch: TrainBatch) -> tuple[Float32, Float32]:
+        """[T] float32 each: the advantages, and what the critic should have said, in units of reward."""
 
 
 class Aggregation(Protocol):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
+from typing_extensions import override
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,20 +22,68 @@ def log_ratio(logprobs: Tensor, other: Tensor) -> Tensor:
     return (logprobs - other).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
 
 
+def floored(logprobs: Tensor) -> Tensor:
+    """[t]: at least `LOGPROB_FLOOR`; below, the gradient is 0."""
+    return logprobs.clamp(min=LOGPROB_FLOOR)
+
+
 def sequence_sum(values: Tensor, mask: Tensor, sequence: Tensor) -> Tensor:
     """[t]: for each token the sum of `values` over the masked tokens of its sequence; accumulated in float64."""
-    kept = torch.where(mask, values, torch.zeros_like(values)).double()
-    sums = kept.new_zeros(_count(sequence)).index_add(0, sequence, kept)
-    return sums[sequence].to(values.dtype)
+    return _OfSequence.apply(values, mask, sequence, False)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def sequence_mean(values: Tensor, mask: Tensor, sequence: Tensor) -> Tensor:
     """[t]: for each token the mean of `values` over the masked tokens of its sequence; 0 where there is none."""
-    counts = torch.zeros(_count(sequence), dtype=torch.float64, device=values.device)
-    counts = counts.index_add(0, sequence, mask.double()).clamp(min=1.0)
-    kept = torch.where(mask, values, torch.zeros_like(values)).double()
-    sums = torch.zeros_like(counts).index_add(0, sequence, kept)
-    return (sums / counts)[sequence].to(values.dtype)
+    return _OfSequence.apply(values, mask, sequence, True)  # type: ignore[no-any-return, no-untyped-call]
+
+
+class _OfSequence(torch.autograd.Function):
+    """Sum (or mean) of masked values, at every token: as a matrix it is symmetric but for the mask, so backward is forward."""
+
+    @override
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, mask: Tensor, sequence: Tensor, mean: bool) -> Tensor:
+        starts = torch.cat([sequence.new_zeros(1), (sequence[1:] != sequence[:-1]).nonzero()[:, 0] + 1])
+        ends = torch.cat([starts[1:], starts.new_full((1,), len(sequence))])
+        if not len(sequence):
+            starts = ends = starts[:0]
+        ids, inverse = torch.unique(sequence[starts], return_inverse=True)
+        counts = _sums(mask, starts, ends, inverse, len(ids)).clamp_(min=1.0) if mean else None
+        ctx.save_for_backward(mask, starts, ends, inverse)
+        ctx.counts, ctx.sequences = counts, len(ids)
+        return _spread(values, mask, starts, ends, inverse, counts, len(ids), before=True)
+
+    @override
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
+        mask, starts, ends, inverse = ctx.saved_tensors
+        spread = _spread(grads[0], mask, starts, ends, inverse, ctx.counts, ctx.sequences, before=False)
+        return spread.mul_(mask), None, None, None
+
+
+def _spread(
+    values: Tensor,
+    mask: Tensor,
+    starts: Tensor,
+    ends: Tensor,
+    inverse: Tensor,
+    counts: Tensor | None,
+    sequences: int,
+    *,
+    before: bool,
+) -> Tensor:
+    """`before`: only masked values are summed. The tokens of a sequence stand in runs `[start, end)`."""
+    chosen = values.masked_fill(~mask, 0.0) if before else values
+    sums = _sums(chosen, starts, ends, inverse, sequences)
+    of_run = (sums if counts is None else sums / counts)[inverse].to(values.dtype)
+    return of_run.repeat_interleave(ends - starts, output_size=len(values))
+
+
+def _sums(values: Tensor, starts: Tensor, ends: Tensor, inverse: Tensor, sequences: int) -> Tensor:
+    """[sequences] float64."""
+    total = torch.cat([values.new_zeros(1, dtype=torch.float64), values.cumsum(0, dtype=torch.float64)])
+    of_run = total[ends] - total[starts]
+    return of_run.new_zeros(sequences).index_add_(0, inverse, of_run)
 
 
 def sequence_max(values: Tensor, mask: Tensor, sequence: Tensor) -> Tensor:

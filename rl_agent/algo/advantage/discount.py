@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     Float64 = npt.NDArray[np.float64]
 
-CHUNK: Final = 64
-"""The triangle then has 4,096 entries: a small matrix product, and two or three rounds for any trajectory."""
+CHUNK: Final = 16
+"""A small matrix product a chunk, and five rounds for a trajectory of a million tokens."""
 
 
 def discounted_sums(

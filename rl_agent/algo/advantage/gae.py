@@ -43,26 +43,25 @@ class GaeAdvantage:
 
     def __call__(self, batch: TrainBatch) -> Float32:
         """[T] float32, 0 at tokens that do not train."""
-        raw = self._estimate(batch)
-        if not self.whiten:
-            return raw
-        return np.where(batch.loss_mask, whitened(raw, batch.loss_mask), np.float32(0.0))
+        return self.with_targets(batch)[0]
 
-    def value_targets(self, batch: TrainBatch) -> Float32:
-        """[T] float32, of the trained tokens."""
-        return self._estimate(batch) + batch.scores.get(Need.VALUES)
-
-    def _estimate(self, batch: TrainBatch) -> Float32:
+    def with_targets(self, batch: TrainBatch) -> tuple[Float32, Float32]:
+        """Advantages, and what the critic should have said: [T] float32 each."""
         own = trajectories(batch)
-        values = batch.scores.get(Need.VALUES)[own.places].astype(np.float64)
-        raw = generalised_advantages(own.rewards, values, own.lengths, gamma=self.gamma, lam=self.lam)
-        return own.spread(raw, len(batch.tokens))
+        values = batch.scores.get(Need.VALUES)
+        raw = generalised_advantages(own.rewards, values[own.places], own.lengths, gamma=self.gamma, lam=self.lam)
+        total = len(batch.tokens)
+        targets = values + own.spread(raw, total)
+        if self.whiten:
+            raw = whitened(raw, np.ones(len(raw), dtype=np.bool_))
+        return own.spread(raw, total), targets
 
 
 def generalised_advantages(
     rewards: npt.NDArray[Any], values: npt.NDArray[Any], lengths: npt.NDArray[Any], *, gamma: float, lam: float
 ) -> npt.NDArray[np.float64]:
     """[n] rewards and values of trajectories that stand one after the other, [R] their lengths -> [n] float64."""
-    following = np.concatenate([values[1:], [0.0]]) if len(values) else values.astype(np.float64)
+    values = values.astype(np.float64)
+    following = np.concatenate([values[1:], [0.0]]) if len(values) else values.copy()
     following[np.cumsum(lengths)[np.asarray(lengths) > 0] - 1] = 0.0
     return discounted_sums(rewards + gamma * following - values, lengths, gamma * lam)

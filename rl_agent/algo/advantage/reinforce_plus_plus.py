@@ -37,7 +37,7 @@ class ReinforcePlusPlusAdvantage:
             silent = says_nothing(batch.rewards, batch.rollout_group)
             batch = replace(batch, rewards=np.where(silent, 0.0, centred).astype(np.float32))
         own = trajectories(batch)
-        returns = own.spread(discounted_sums(own.rewards, own.lengths, self.gamma), len(batch.tokens))
-        if not self.whiten:
-            return returns
-        return np.where(batch.loss_mask, whitened(returns, batch.loss_mask), np.float32(0.0))
+        returns = discounted_sums(own.rewards, own.lengths, self.gamma)
+        if self.whiten:
+            returns = whitened(returns, np.ones(len(returns), dtype=np.bool_))
+        return own.spread(returns, len(batch.tokens))

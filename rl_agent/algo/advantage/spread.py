@@ -18,10 +18,11 @@ VARIANCE_FLOOR: Final = 1.0e-8
 def to_tokens(batch: TrainBatch, of_rollout: npt.NDArray[Any], *, whiten: bool) -> Float32:
     """[R] -> [T] float32: every token gets its rollout's."""
     values: Float32 = np.repeat(of_rollout.astype(np.float32)[batch.segment_rollout], batch.segment_lengths)
-    return whitened(values, batch.loss_mask) if whiten else values
+    white: Float32 = whitened(values, batch.loss_mask) if whiten else values
+    return white
 
 
-def whitened(values: Float32, mask: Bool) -> Float32:
+def whitened(values: npt.NDArray[Any], mask: Bool) -> Any:
     """[T] float32: minus the mean of the masked values, divided by their standard deviation (unbiased, n - 1).
 
     Worked: 5.5, 4, 1.5 with mask 1, 0, 1: mean 3.5, deviation 2.8284: 0.7071, 0.1768, -0.7071. Fewer than two masked values, or
@@ -29,9 +30,8 @@ def whitened(values: Float32, mask: Bool) -> Float32:
     """
     own = values[mask].astype(np.float64)
     if len(own) < 2 or own.min() == own.max():
-        return np.zeros_like(values)
-    result: Float32 = ((values - own.mean()) / np.sqrt(own.var(ddof=1) + VARIANCE_FLOOR)).astype(np.float32)
-    return result
+        return np.zeros(len(values), dtype=np.float32)
+    return ((values - own.mean()) / np.sqrt(own.var(ddof=1) + VARIANCE_FLOOR)).astype(np.float32)
 
 
 def group_means(values: npt.NDArray[Any], groups: Int32, weights: npt.NDArray[Any] | None = None) -> Any:

@@ -15,7 +15,7 @@ import torch
 
 from rl_agent.algo.kl.adaptive import adapted
 from rl_agent.algo.kl.estimate import estimate
-from rl_agent.algo.ratio import log_ratio
+from rl_agent.algo.ratio import floored, log_ratio
 from rl_agent.algo.scores import Need
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ class KlPenalty:
 
     def __call__(self, logprobs: Tensor, reference: Tensor, rollout_logprobs: Tensor | None) -> Tensor:
         """[t] float32, with a gradient through `logprobs`."""
+        logprobs = floored(logprobs)
         apart = reference - logprobs
         value = estimate(apart, self.estimator, input_clamp=self.input_clamp)
         if self.importance_weighted and rollout_logprobs is not None:

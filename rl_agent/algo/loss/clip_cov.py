@@ -18,7 +18,6 @@ import torch
 from rl_agent.algo.base import LossTerms
 from rl_agent.algo.loss.covariance import covariances, shuffled_rank
 from rl_agent.algo.loss.ppo_clip import clipped_surrogate
-from rl_agent.algo.ratio import log_ratio
 
 if TYPE_CHECKING:
     from rl_agent.algo.base import LossInput
@@ -47,8 +46,8 @@ class ClipCovLoss:
 
     def __call__(self, inputs: LossInput) -> LossTerms:
         """`clip_cov_fraction`: what was dropped."""
-        ratio = log_ratio(inputs.logprobs, inputs.old_logprobs).exp()
-        terms = clipped_surrogate(ratio, inputs.advantages, self.clip_low, self.clip_high)
+        log = inputs.logprobs - inputs.old_logprobs
+        terms = clipped_surrogate(log, inputs.advantages, self.clip_low, self.clip_high)
         if inputs.marked is None:
             return terms
         loss = torch.where(inputs.marked, terms.loss.detach(), terms.loss)

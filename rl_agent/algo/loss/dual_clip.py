@@ -15,7 +15,6 @@ import torch
 
 from rl_agent.algo.base import LossTerms
 from rl_agent.algo.loss.ppo_clip import clipped_surrogate
-from rl_agent.algo.ratio import log_ratio
 from rl_agent.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -36,8 +35,8 @@ class DualClipLoss:
 
     def __call__(self, inputs: LossInput) -> LossTerms:
         """`dual_clip_fraction`: where the second bound holds."""
-        ratio = log_ratio(inputs.logprobs, inputs.old_logprobs).exp()
-        terms = clipped_surrogate(ratio, inputs.advantages, self.clip_low, self.clip_high)
+        log = inputs.logprobs - inputs.old_logprobs
+        terms = clipped_surrogate(log, inputs.advantages, self.clip_low, self.clip_high)
         bound = -inputs.advantages * self.clip_bad
         bounded = (inputs.advantages < 0) & (terms.loss > bound)
         return LossTerms(

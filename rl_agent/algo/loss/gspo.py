@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rl_agent.algo.loss.ppo_clip import clipped_surrogate
-from rl_agent.algo.ratio import log_ratio, sequence_mean
+from rl_agent.algo.ratio import floored, log_ratio, sequence_mean
 from rl_agent.config.algo_loss import RatioLevel
 
 if TYPE_CHECKING:
@@ -36,5 +36,6 @@ class GspoLoss:
             of_sequence = sequence_mean(of_token, inputs.loss_mask, inputs.segment)
         else:
             mean = sequence_mean(of_token.detach(), inputs.loss_mask, inputs.segment)
-            of_sequence = mean + (inputs.logprobs - inputs.logprobs.detach())
-        return clipped_surrogate(of_sequence.exp(), inputs.advantages, self.clip_low, self.clip_high)
+            own = floored(inputs.logprobs)
+            of_sequence = mean + (own - own.detach())
+        return clipped_surrogate(of_sequence, inputs.advantages, self.clip_low, self.clip_high)

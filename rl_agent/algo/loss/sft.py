@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rl_agent.algo.base import LossTerms
+from rl_agent.algo.ratio import floored
 
 if TYPE_CHECKING:
     from rl_agent.algo.base import LossInput
@@ -20,4 +21,5 @@ class SftLoss:
 
     def __call__(self, inputs: LossInput) -> LossTerms:
         """`nll`: over the trained tokens only, whatever the aggregation counts besides."""
-        return LossTerms(loss=-inputs.advantages * inputs.logprobs, metrics={"nll": -inputs.logprobs.detach()})
+        logprobs = floored(inputs.logprobs)
+        return LossTerms(loss=-inputs.advantages * logprobs, metrics={"nll": -logprobs.detach()})

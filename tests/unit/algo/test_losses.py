@@ -56,3 +56,27 @@ def test_sft_is_the_negative_log_likelihood_times_the_advantage() -> None:
     assert terms.metrics["nll"].tolist() == [0.5, 2.0]
     assert current.grad is not None
     assert current.grad.tolist() == [-1.0, -2.0]
+
+
+def test_the_written_down_gradient_is_bit_for_bit_that_of_recording_every_step() -> None:
+    """So a learning curve does not depend on which of the two was used."""
+    random = torch.Generator().manual_seed(0)
+    values = torch.randn(4, 20_000, generator=random)
+    advantages, weights = values[2], values[3].abs() / 20_000
+    gradients, losses = [], []
+    for written in (True, False):
+        current = (values[0] - 2).requires_grad_()
+        old = values[0] - 2 + 0.3 * values[1]
+        if written:
+            told = loss_input(current, old, advantages)
+            loss = PpoClipLoss(clip_low=0.2, clip_high=0.28)(told).loss
+        else:
+            ratio = (current - old).clamp(-20, 20).exp()
+            loss = torch.maximum(-advantages * ratio, -advantages * ratio.clamp(0.8, 1.28))
+        (weights * loss).sum().backward()
+        gradients.append(current.grad)
+        losses.append(loss.detach())
+    assert torch.equal(losses[0], losses[1])
+    assert gradients[0] is not None
+    assert gradients[1] is not None
+    assert torch.equal(gradients[0], gradients[1])

@@ -126,7 +126,7 @@ def test_gae_over_the_policys_own_tokens() -> None:
     bundle = algorithm(advantage=GaeAdvantageConfig(lam=1.0, whiten=False))
     assert bundle.advantages(scored).tolist() == close(0, 0.5, 0, 0.75, 0, -0.5)
     assert bundle.critic is not None
-    assert bundle.critic.value_targets(scored)[one.loss_mask].tolist() == close(1, 1, 0)
+    assert bundle.critic.with_targets(scored)[1][one.loss_mask].tolist() == close(1, 1, 0)
     # lambda 0: 0 + 0.25 - 0.5; 1 - 0.25; 0 - 0.5
     short = algorithm(advantage=GaeAdvantageConfig(lam=0.0, whiten=False))
     assert short.advantages(scored).tolist() == close(0, -0.25, 0, 0.75, 0, -0.5)

@@ -1,0 +1,177 @@
+"""What an algorithm costs beside a bare masked PPO clip, on a million tokens: `python benchmarks/algo.py [--json] [--tokens N]`.
+
+For each named algorithm: advantages, corrections, weights, and the loss forward and backward, against the ratio, clip and masked mean
+that a textbook writes in torch. Both run in turns, and the median of their ratios counts. Memory is the peak of the resident
+set above its level before, in units of the batch's [T] arrays (those that the algorithm asks for).
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import gc
+import json
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from rl_agent.algo.base import LossInput
+from rl_agent.algo.batch import RolloutFacts, TrainBatch
+from rl_agent.algo.scores import Scores
+from tests.laws.algorithms import NAMED, algorithm
+
+if TYPE_CHECKING:
+    from rl_agent.algo.algorithm import Algorithm
+
+ROLLOUTS = 256
+GROUP = 8
+SEGMENTS = 4
+"""Of each rollout."""
+VERSION = 4
+
+
+def million(tokens: int) -> TrainBatch:
+    """Rollouts of equal length, half of whose tokens train; the others are what tools and the agent program said."""
+    random = np.random.default_rng(0)
+    length = tokens // (ROLLOUTS * SEGMENTS)
+    total = length * ROLLOUTS * SEGMENTS
+    starts = np.arange(0, total, length)
+    mask = np.repeat(random.random(total // 64 + 1) < 0.5, 64)[:total]
+    mask[starts] = False
+
+    def scores() -> Any:
+        return np.where(mask, np.minimum(random.normal(-0.6, 0.4, total), -1e-3), 0).astype(np.float32)
+
+    no, nothing = np.zeros(ROLLOUTS, dtype=np.bool_), np.zeros(ROLLOUTS, dtype=np.int32)
+    return TrainBatch(
+        tokens=random.integers(0, 150_000, total).astype(np.int32),
+        loss_mask=mask,
+        rollout_logprobs=scores(),
+        weight_versions=np.where(mask, VERSION, -1).astype(np.int32),
+        segment_lengths=np.full(ROLLOUTS * SEGMENTS, length, dtype=np.int32),
+        segment_rollout=np.repeat(np.arange(ROLLOUTS), SEGMENTS).astype(np.int32),
+        rewards=(np.arange(ROLLOUTS) % 3 == 0).astype(np.float32),
+        rollout_group=(np.arange(ROLLOUTS) // GROUP).astype(np.int32),
+        facts=RolloutFacts(
+            truncated=no, greedy=no, turns=nothing, ill_formed=nothing, tool_calls=nothing, tool_errors=nothing
+        ),
+        scores=Scores(old_logprobs=scores(), reference_logprobs=scores(), teacher_logprobs=scores(), values=scores()),
+    )
+
+
+def bare(batch: TrainBatch, logprobs: torch.Tensor, advantages: torch.Tensor) -> None:
+    """A textbook's PPO clip, token mean."""
+    old, mask = torch.from_numpy(batch.rollout_logprobs), torch.from_numpy(batch.loss_mask)
+    ratio = (logprobs - old).exp()
+    loss = torch.maximum(-advantages * ratio, -advantages * ratio.clamp(0.8, 1.28))
+    ((loss * mask).sum() / mask.sum()).backward()
+
+
+def full(bundle: Algorithm, batch: TrainBatch, logprobs: torch.Tensor, segment: torch.Tensor) -> None:
+    """What the trainer asks of an algorithm, with the whole batch as one micro-batch."""
+    ready = bundle.prepared(batch)
+    weights = torch.from_numpy(bundle.weights(ready.batch))
+    versions = torch.from_numpy(batch.weight_versions)
+
+    def put(values: Any) -> Any:
+        return None if values is None else torch.from_numpy(values)
+
+    terms = bundle.token_loss(
+        LossInput(
+            logprobs=logprobs,
+            old_logprobs=torch.from_numpy(ready.old_logprobs),
+            advantages=torch.from_numpy(ready.advantages),
+            loss_mask=torch.from_numpy(batch.loss_mask),
+            segment=segment,
+            rollout_logprobs=torch.from_numpy(batch.rollout_logprobs),
+            staleness=versions,
+            reference_logprobs=put(ready.batch.scores.reference_logprobs),
+            teacher_logprobs=put(ready.batch.scores.teacher_logprobs),
+            correction=put(ready.correction),
+            corrected=put(ready.corrected),
+            marked=put(ready.marked),
+            kl_coefficient=ready.kl_coefficient,
+        )
+    )
+    (weights * terms.loss).sum().backward()
+
+
+def only(scores: Scores, bundle: Algorithm) -> Scores:
+    """The scores that the algorithm asks for: the trainer makes no others."""
+    return Scores(**{need.value: scores.get(need) for need in bundle.needs})
+
+
+def measured(name: str, batch: TrainBatch, repeats: int) -> tuple[float, float]:
+    """Median of time over bare PPO's, and peak memory over the input's."""
+    bundle = algorithm(name)
+    scored = TrainBatch(
+        **{f: getattr(batch, f) for f in batch.__slots__ if f != "scores"}, scores=only(batch.scores, bundle)
+    )
+    segment = torch.from_numpy(np.repeat(np.arange(len(batch.segment_lengths)), batch.segment_lengths))
+    logprobs = torch.from_numpy(batch.rollout_logprobs + np.float32(0.01)).requires_grad_()
+    advantages = torch.from_numpy(bundle.advantages(scored) if bundle.critic is None else batch.rollout_logprobs)
+    ratios = []
+    for _ in range(repeats + 2):
+        times = []
+        for run in (
+            lambda: bare(batch, logprobs, advantages),
+            lambda: full(bundle, scored, logprobs, segment),
+        ):
+            logprobs.grad = None
+            started = time.perf_counter()
+            run()
+            times.append(time.perf_counter() - started)
+        ratios.append(times[1] / times[0])
+    logprobs.grad = None
+    gc.collect()
+    given = (batch.tokens, batch.loss_mask, batch.rollout_logprobs, batch.weight_versions)
+    arrays = [*given, *(scored.scores.get(need) for need in bundle.needs)]
+    size = sum(a.nbytes for a in arrays) + logprobs.nbytes + segment.nbytes
+    ctypes.CDLL(None).malloc_trim(0)  # what was freed before does not count
+    before = resident("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+    full(bundle, scored, logprobs, segment)
+    return statistics.median(ratios[2:]), max(0, resident("VmHWM") - before) / size
+
+
+def resident(field: str) -> int:
+    """Bytes, from /proc/self/status."""
+    line = next(row for row in Path("/proc/self/status").read_text().splitlines() if row.startswith(field))
+    return int(line.split()[1]) * 1024
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--tokens", type=int, default=1_000_000)
+    parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--threads", type=int, default=2)
+    chosen = parser.parse_args()
+    torch.set_num_threads(chosen.threads)
+    batch = million(chosen.tokens)
+    found = {name: measured(name, batch, chosen.repeats) for name in NAMED}
+    if chosen.json:
+        print(
+            json.dumps(
+                {
+                    "ratio_to_bare_ppo": {name: round(time, 3) for name, (time, _) in found.items()},
+                    "peak_bytes_over_inputs": {name: round(peak, 2) for name, (_, peak) in found.items()},
+                }
+            )
+        )
+        return
+    print(f"{'algorithm':<14}{'time / bare PPO':>16}{'peak / inputs':>16}")
+    for name, (ratio, peak) in found.items():
+        print(f"{name:<14}{ratio:>16.2f}{peak:>16.2f}")
+
+
+if __name__ == "__main__":
+    main()
