@@ -27,7 +27,7 @@ pytestmark = [
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(SDK)}
     command = [sys.executable, *arguments]
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=550)
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=1700)
 
 
 @pytest.mark.parametrize(
@@ -35,6 +35,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     [
         "tests/contract/test_sandbox_contract.py",
         pytest.param("tests/unit/sandboxes/test_e2b_faults.py", marks=pytest.mark.long),
+        pytest.param("tests/unit/sandboxes/test_e2b_matrix.py", marks=[pytest.mark.long, pytest.mark.timeout(1800)]),
     ],
 )
 def test_the_older_line_keeps_the_contract(suite: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -17,9 +18,9 @@ from rl_agent.sandboxes.scripted.failures import Failure
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
-VERSION: Final = "/v1.41"
 FRAME: Final = struct.Struct(">BxxxI")
 """Before each piece of a command's output: 1 for stdout or 2 for stderr, and its length."""
+API: Final = re.compile(r"\d+\.\d+")
 STDOUT: Final = 1
 STDERR_KEPT: Final = 4000
 ENDING_S: Final = 3.0
@@ -79,6 +80,7 @@ class DockerClient:
         self._socket = parts.path
         self._base = "http://docker" if self.local else f"http://{parts.netloc}"
         self._timeout_s = timeout_s
+        self._version = ""
 
     def _session(self, timeout_s: float | None) -> aiohttp.ClientSession:
         connector = aiohttp.UnixConnector(self._socket) if self.local else aiohttp.TCPConnector()
@@ -86,10 +88,12 @@ class DockerClient:
         return aiohttp.ClientSession(connector=connector, timeout=timeout)
 
     async def ping(self) -> None:
-        """Raises ConfigError when nobody answers there."""
+        """Raises ConfigError when nobody answers there; else takes the version of the API that the service speaks."""
         try:
             async with self._session(self._timeout_s) as session, session.get(f"{self._base}/_ping") as answer:
                 await _checked(answer)
+                if (version := answer.headers.get("Api-Version", "")) and API.fullmatch(version):
+                    self._version = f"/v{version}"
         except (aiohttp.ClientError, OSError, DockerError) as error:
             raise ConfigError(
                 f"no Docker answers at {self.url} ({error}). Remedy: start it (`systemctl start docker`, or `podman system service "
@@ -107,7 +111,7 @@ class DockerClient:
         """The JSON that answers a request, None for an empty answer."""
         async with (
             self._session(self._timeout_s) as session,
-            session.request(method, self._base + VERSION + path, json=body, params=query) as answer,
+            session.request(method, self._base + self._version + path, json=body, params=query) as answer,
         ):
             text = await _checked(answer)
         return json.loads(text) if text.strip() else None
@@ -118,7 +122,7 @@ class DockerClient:
         query = {"fromImage": image} if "@" in image else {"fromImage": name, "tag": tag}
         async with (
             self._session(timeout_s) as session,
-            session.post(f"{self._base}{VERSION}/images/create", params=query) as answer,
+            session.post(f"{self._base}{self._version}/images/create", params=query) as answer,
         ):
             text = await _checked(answer)
         for line in text.splitlines():  # progress; a failure comes in it, after the status
@@ -130,7 +134,7 @@ class DockerClient:
         async with (
             self._session(timeout_s) as session,
             session.put(
-                f"{self._base}{VERSION}/containers/{name}/archive",
+                f"{self._base}{self._version}/containers/{name}/archive",
                 params={"path": folder},
                 data=archive,
                 headers={"Content-Type": "application/x-tar"},
@@ -144,7 +148,9 @@ class DockerClient:
         run_id = (await self.ask("POST", f"/containers/{name}/exec", order))["Id"]
         async with (
             self._session(None) as session,
-            session.post(f"{self._base}{VERSION}/exec/{run_id}/start", json={"Detach": False, "Tty": False}) as answer,
+            session.post(
+                f"{self._base}{self._version}/exec/{run_id}/start", json={"Detach": False, "Tty": False}
+            ) as answer,
         ):
             if answer.status >= 300:
                 await _checked(answer)
