@@ -87,6 +87,8 @@ def failure_of(error: BaseException) -> Failure:
         if kind.__name__ in _BY_NAME:
             return _BY_NAME[kind.__name__]
     status = getattr(error, "status_code", None) or (int(m[1]) if (m := _STATUS.match(text)) else None)
+    if type(error).__name__ == "SandboxException" and "being rate limited" in text:  # the older line, without a status
+        return Failure.RATE_LIMITED
     if type(error).__name__ == "SandboxException":
         return _BY_STATUS.get(status or 0, Failure.REFUSED)
     return Failure.TRANSIENT

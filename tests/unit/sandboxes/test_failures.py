@@ -96,3 +96,9 @@ def test_a_script_whose_shell_was_killed_is_another_thing_than_one_that_failed()
     for code, failure in ((137, Failure.TRANSIENT), (3, Failure.REFUSED)):
         error = e2b.CommandExitException(stderr="", stdout="", exit_code=code, error="")
         assert failure_of(error) is failure
+
+
+def test_the_older_lines_words_for_too_many_requests_are_understood() -> None:
+    assert failure_of(e2b.SandboxException("busy: The requests are being rate limited.")) is Failure.RATE_LIMITED
+    assert failure_of(e2b.SandboxException("429: busy")) is Failure.RATE_LIMITED
+    assert failure_of(e2b.SandboxException("something else")) is Failure.REFUSED
