@@ -8,6 +8,7 @@ quarantine.jsonl         tasks that turned out to be broken, with reasons
 pass_rates.jsonl         how often each task was solved, a group a line
 rollouts/                step_<n>.jsonl and step_<n>.safetensors
 checkpoints/step_<n>/    complete exactly when `state.json` is in it
+exports/step_<n>/        the policy after a step as a Hugging Face folder (job.export_every)
 model/                   the trained policy as a Hugging Face folder
 wandb/ logs/ weights/
 """
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 STATE = "state.json"
+PARTIAL = ".partial"
+"""What the names of things end with that are not whole yet."""
 QUARANTINE = "quarantine.jsonl"
 """Tasks that turned out to be broken, with reasons."""
 PASS_RATES = "pass_rates.jsonl"  # noqa: S105 (no password)
@@ -34,7 +37,7 @@ PASS_RATES = "pass_rates.jsonl"  # noqa: S105 (no password)
 
 def write_atomic(path: Path, content: bytes) -> None:
     """Write a file that is there whole or not at all, even if the machine stops."""
-    partial = path.with_name(path.name + ".partial")
+    partial = _partial(path)
     with partial.open("wb") as file:
         file.write(content)
         file.flush()
@@ -87,12 +90,39 @@ class RunFolder:
         return folder
 
     def finish_checkpoint(self, step: int, state: dict[str, Any], keep: int) -> None:
-        """Make the checkpoint count, then remove all but the newest `keep`."""
+        """Make the checkpoint count, then remove all but the newest `keep`.
+
+        Everything in it is on the disk before it counts, so that not even a power failure leaves one that is named but torn.
+        """
         folder = self._checkpoint(step)
+        _flush(folder)
         write_atomic(folder / STATE, json.dumps({"step": step, **state}).encode())
         for old in self._complete()[:-keep]:
             (old.folder / STATE).unlink()
             shutil.rmtree(old.folder)
+
+    def begin_export(self, step: int) -> Path:
+        """An empty folder to write the policy after `step` into; it gets its name with `finish_export`."""
+        partial = _partial(self._export(step))
+        if partial.exists():
+            shutil.rmtree(partial)
+        partial.mkdir(parents=True)
+        return partial
+
+    def finish_export(self, step: int) -> None:
+        """Give the export its name. Exports are never removed."""
+        target = self._export(step)
+        if target.exists():  # a resumed run does the step again
+            shutil.rmtree(target)
+        _partial(target).replace(target)
+
+    def remove_unfinished(self) -> None:
+        """Remove the checkpoints and exports that a killed run left half-written. Not while another process writes here."""
+        for checkpoint in (self.root / "checkpoints").glob("step_*"):
+            if not (checkpoint / STATE).is_file():
+                shutil.rmtree(checkpoint)
+        for partial in (self.root / "exports").glob(f"step_*{PARTIAL}"):
+            shutil.rmtree(partial)
 
     def last_checkpoint(self) -> Checkpoint | None:
         """The newest complete checkpoint."""
@@ -116,12 +146,29 @@ class RunFolder:
     def _checkpoint(self, step: int) -> Path:
         return self.root / "checkpoints" / f"step_{step:05d}"
 
+    def _export(self, step: int) -> Path:
+        return self.root / "exports" / f"step_{step:05d}"
+
     def _complete(self) -> list[Checkpoint]:
         found = [
             Checkpoint(folder=state.parent, step=json.loads(state.read_text())["step"])
             for state in (self.root / "checkpoints").glob(f"step_*/{STATE}")
         ]
         return sorted(found, key=lambda checkpoint: checkpoint.step)
+
+
+def _partial(path: Path) -> Path:
+    return path.with_name(path.name + PARTIAL)
+
+
+def _flush(folder: Path) -> None:
+    """Wait until all files below a folder, and their names, are on the disk."""
+    for path in [*folder.rglob("*"), folder]:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def require_resumable(root: Path) -> Checkpoint:

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 STOP_TIMEOUT_S: Final = 30.0
+SAVE_POLL_S: Final = 0.2
+"""Between questions to the ranks whether their files are written."""
 CALLS_AT_ONCE: Final = 4096
 """Of one async actor; the scheduler sets the real bound."""
 
@@ -75,9 +77,20 @@ class Trainers:
         sent: tuple[Any, Any] = await self._all("push", version, probe_tokens)
         return sent
 
-    async def save(self, folder: Path) -> None:
-        """Write a checkpoint."""
-        await self._all("save", folder)
+    async def begin_save(self, folder: Path) -> None:
+        """Copy what a checkpoint holds; it is written while other calls go on."""
+        await self._all("begin_save", folder)
+
+    async def finish_save(self) -> None:
+        """Wait until every rank has written its part of the checkpoint. Raises InfraError if one could not."""
+        written = await self._all("finish_save")
+        while not written:
+            await asyncio.sleep(SAVE_POLL_S)
+            written = await self._all("finish_save")
+
+    async def renumber(self, version: int) -> None:
+        """Say which number the current weights have, where nobody samples with them."""
+        await self._all("renumber", version)
 
     async def load(self, folder: Path) -> None:
         """Continue from a checkpoint."""

@@ -70,9 +70,17 @@ class TrainerRank:
             raise WeightPushError("a probe needs at least two tokens")
         return self._trainer.push(self._sender, version), Probe(tokens=probe_tokens, logprobs=logprobs)
 
-    def save(self, folder: Path) -> None:
+    def begin_save(self, folder: Path) -> None:
         """See `trainer.base.Trainer`."""
-        self._trainer.save(folder)
+        self._trainer.begin_save(folder)
+
+    def finish_save(self) -> bool:
+        """See `trainer.base.Trainer`; does not wait, so that other calls come in between."""
+        return self._trainer.finish_save(wait=False)
+
+    def renumber(self, version: int) -> None:
+        """See `trainer.base.Trainer`."""
+        self._trainer.renumber(version)
 
     def load(self, folder: Path) -> None:
         """See `trainer.base.Trainer`."""

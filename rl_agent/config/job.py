@@ -16,6 +16,8 @@ class TrainJobConfig:
     save_every: int = 10
     """Steps between checkpoints; the last step always has one."""
     keep_checkpoints: int = 2
+    export_every: int = 0
+    """Steps between exports of the policy as a Hugging Face folder, all of which are kept; 0: at the end only."""
     eval_every: int = 1
     """Steps between measurements of the held-out set (tasks that know their right answer only); 0: never."""
     quarantine_after: int = 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from contextlib import contextmanager
@@ -9,10 +10,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+from rl_agent.rollout import records
 
-    from rl_agent.cluster.bring_up import Cluster
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from rl_agent.cluster.bring_up import Cluster, Trainers
     from rl_agent.config.schema import Config
     from rl_agent.jobs.held_out import HeldOut
     from rl_agent.rollout.group import Rollout
@@ -39,6 +42,7 @@ class Progress:
         self._seconds: dict[str, float] = {}
         self._started = time.perf_counter()
         self._p_right_before: float | None = None
+        self._saving: asyncio.Task[None] | None = None
         self._probe: Int32 = np.random.default_rng(config.seed).integers(0, PROBE_TOKENS, PROBE_TOKENS, dtype=np.int32)
 
     @contextmanager
@@ -66,7 +70,7 @@ class Progress:
         await processes.push(version, self._probe)
 
     async def after_step(self, processes: Cluster, step: int, metrics: Mapping[str, float]) -> None:
-        """Measure, record and save. `step` counts steps that are done."""
+        """Measure, record and export. `step` counts steps that are done."""
         job = self._config.job
         figures = {**metrics, **self._seconds}
         figures["tokens/per_second"] = figures["tokens/sampled"] / figures["time/rollout"]
@@ -74,11 +78,31 @@ class Progress:
             figures["eval/p_right"] = await self._held_out.p_right(processes.trainers)
         self._tracker.log(step, figures)
         self._console.step(step, figures)
-        if step % job.save_every == 0 or step == job.steps:
-            await processes.trainers.save(self.folder.begin_checkpoint(step))
-            self.folder.finish_checkpoint(
-                step, {"weight_version": step, "seed": self._config.seed}, job.keep_checkpoints
-            )
+        if job.export_every and step % job.export_every == 0:
+            await processes.trainers.export(self.folder.begin_export(step))
+            self.folder.finish_export(step)
+
+    async def save(self, trainers: Trainers, step: int, tasks: asyncio.TaskGroup, ahead: Sequence[Rollout]) -> None:
+        """Begin the checkpoint of `step` if one is due; it is written, and counts, while the next step runs.
+
+        `ahead`: finished rollouts of later steps, which a resumed run need not do again.
+        """
+        job = self._config.job
+        if step % job.save_every and step != job.steps:
+            return
+        if self._saving is not None:
+            await self._saving  # at most one at a time: each holds a copy of the weights and the optimizer
+        folder = self.folder.begin_checkpoint(step)
+        records.save_ahead(folder, ahead)
+        await trainers.begin_save(folder)
+        self._saving = tasks.create_task(self._finish_save(trainers, step), name=f"checkpoint {step}")
+        if step == job.steps:
+            await self._saving
+
+    async def _finish_save(self, trainers: Trainers, step: int) -> None:
+        await trainers.finish_save()
+        state = {"weight_version": step, "seed": self._config.seed}
+        await asyncio.to_thread(self.folder.finish_checkpoint, step, state, self._config.job.keep_checkpoints)
 
     def finish(self) -> None:
         """The table and the figures of the end."""

@@ -11,7 +11,7 @@ from rl_agent.config.load import as_plain, build
 from rl_agent.jobs.held_out import held_out
 from rl_agent.jobs.preflight import require_layout, require_startable, require_weights
 from rl_agent.jobs.progress import Progress
-from rl_agent.rollout import records
+from rl_agent.rollout import ahead, records
 from rl_agent.rollout.batch import build_batch
 from rl_agent.rollout.driver import Driver
 from rl_agent.rollout.metrics import rollout_metrics
@@ -50,6 +50,7 @@ async def _run(config: Config, folder: RunFolder, checkpoint: Checkpoint | None)
     await require_startable(config, task)
     backend = build(config.weights, WeightSender).backend
     first = checkpoint.step if checkpoint else 0
+    folder.remove_unfinished()
     folder.truncate_metrics(first)
     with (
         Console(
@@ -67,16 +68,29 @@ async def _run(config: Config, folder: RunFolder, checkpoint: Checkpoint | None)
                 await processes.trainers.load(checkpoint.folder)
                 console.say(f"resuming after step {first}")
             progress = Progress(config, folder, tracker, console, held_out(model, source, model_folder))
-            await _train(config, processes, source, progress, first)
+            await _train(config, processes, source, progress, checkpoint)
             await processes.trainers.export(folder.model)
         progress.finish()
 
 
-async def _train(config: Config, processes: Cluster, source: TaskSource, progress: Progress, first: int) -> None:
+async def _train(
+    config: Config, processes: Cluster, source: TaskSource, progress: Progress, checkpoint: Checkpoint | None
+) -> None:
     """The loop. Step `s` turns weights number `s` into `s + 1`."""
+    first = checkpoint.step if checkpoint else 0
     quarantine = Quarantine(progress.folder.root / QUARANTINE)
     suspects = Suspects(quarantine, after=config.job.quarantine_after)
     rates = PassRates(progress.folder.root / PASS_RATES)
+    tasks_in_use = Unquarantined(source, quarantine)
+    kept = ahead.usable(
+        records.load_ahead(checkpoint.folder) if checkpoint else [],
+        tasks_in_use,
+        seed=config.seed,
+        first_step=first,
+        tasks_per_step=config.rollout.tasks_per_step,
+        group_size=config.algo.group_size,
+        max_staleness=config.algo.max_staleness,
+    )
     await progress.before_training(processes, first)
     async with asyncio.TaskGroup() as tasks:
         watch = tasks.create_task(processes.watch())
@@ -88,13 +102,15 @@ async def _train(config: Config, processes: Cluster, source: TaskSource, progres
                 max_staleness=config.algo.max_staleness,
                 last_step=config.job.steps,
                 version=first,
+                done=frozenset(ahead.place(rollout.rollout_id) for rollout in kept),
             ),
-            source=Unquarantined(source, quarantine),
+            source=tasks_in_use,
             seed=config.seed,
             retries=config.rollout.retries,
             run_episode=processes.run_episode,
             tasks=tasks,
             on_rollout=progress.rollout,
+            ahead=kept,
         )
         for step in range(first, config.job.steps):
             with progress.timed("rollout"):
@@ -110,4 +126,5 @@ async def _train(config: Config, processes: Cluster, source: TaskSource, progres
             await progress.after_step(
                 processes, step + 1, rollout_metrics(groups, step) | of_tasks | dict(trained.metrics)
             )
+            await progress.save(processes.trainers, step + 1, tasks, driver.ahead())
         watch.cancel()

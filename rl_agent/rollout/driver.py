@@ -7,13 +7,15 @@ import itertools
 import logging
 from typing import TYPE_CHECKING
 
+from rl_agent.rollout.ahead import place
 from rl_agent.rollout.group import RETRIED, EpisodeRequest, Group
+from rl_agent.rollout.scheduler import Slot
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from rl_agent.rollout.group import Rollout
-    from rl_agent.rollout.scheduler import Scheduler, Slot
+    from rl_agent.rollout.scheduler import Scheduler
     from rl_agent.tasks.source import TaskSource
     from rl_agent.tasks.task import Task
 
@@ -36,7 +38,9 @@ class Driver:
         run_episode: Callable[[EpisodeRequest], Awaitable[Rollout]],
         tasks: asyncio.TaskGroup,
         on_rollout: Callable[[int, Rollout], None],
+        ahead: Sequence[Rollout] = (),
     ) -> None:
+        """`ahead`: rollouts that a run before has finished, and the scheduler's `done` names."""
         self._scheduler = scheduler
         self._source = source
         self._seed = seed
@@ -46,6 +50,10 @@ class Driver:
         self._on_rollout = on_rollout
         self._step_tasks: dict[int, Sequence[Task]] = {}
         self._done: dict[Slot, Rollout] = {}
+        for rollout in ahead:
+            step, task, member = place(rollout.rollout_id)
+            self._done[Slot(step=step, task=task, member=member, attempt=rollout.attempt)] = rollout
+            on_rollout(step, rollout)
         self._changed = asyncio.Event()
 
     async def groups(self, step: int) -> list[Group]:
@@ -54,7 +62,8 @@ class Driver:
         while not self._scheduler.complete(step):
             self._changed.clear()
             await self._changed.wait()
-        tasks = self._step_tasks.pop(step)
+        tasks = self._tasks_of(step)
+        del self._step_tasks[step]
         return [
             Group(
                 group_id=_group_id(step, position),
@@ -93,15 +102,20 @@ class Driver:
         self._changed.set()
         self.admit()
 
-    def _request(self, slot: Slot) -> EpisodeRequest:
-        if slot.step not in self._step_tasks:
+    def ahead(self) -> list[Rollout]:
+        """Finished rollouts that no step has taken yet, in data order."""
+        return [self._done[slot] for slot in sorted(self._done)]
+
+    def _tasks_of(self, step: int) -> Sequence[Task]:
+        if step not in self._step_tasks:
             count = self._scheduler.tasks_per_step
-            self._step_tasks[slot.step] = list(
-                itertools.islice(self._source.tasks(self._seed, slot.step * count), count)
-            )
+            self._step_tasks[step] = list(itertools.islice(self._source.tasks(self._seed, step * count), count))
+        return self._step_tasks[step]
+
+    def _request(self, slot: Slot) -> EpisodeRequest:
         group_id = _group_id(slot.step, slot.task)
         return EpisodeRequest(
-            task=self._step_tasks[slot.step][slot.task],
+            task=self._tasks_of(slot.step)[slot.task],
             group_id=group_id,
             rollout_id=f"{group_id}-{slot.member:02d}",
             attempt=slot.attempt,

@@ -2,86 +2,160 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import orjson
+from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
+from rl_agent.adapters.record import SessionStats
 from rl_agent.config.rollout import SaveRollouts
+from rl_agent.errors import ConfigError
+from rl_agent.graders.base import Verdict, VerdictStatus
+from rl_agent.rollout.group import AbortReason, Rollout
 from rl_agent.run_folder import write_atomic
 from rl_agent.tokens.segment import Segment, SegmentKind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from rl_agent.rollout.group import Group, Rollout
+    from rl_agent.rollout.group import Group
 
 ARRAYS = ("tokens", "loss_mask", "rollout_logprobs", "weight_versions")
+_AS_THEY_ARE: Final = (
+    "rollout_id",
+    "group_id",
+    "task_id",
+    "attempt",
+    "detail",
+    "exit_code",
+    "exit_reason",
+    "sampled_tokens",
+    "excluded",
+    "forks",
+    "seconds",
+)
+"""Fields of a rollout that are JSON already."""
+_AHEAD: Final = "rollouts_ahead"
 
 
 def save(folder: Path, step: int, groups: Sequence[Group], which: SaveRollouts) -> None:
     """Write `step_<n>.jsonl` (a rollout a line) and `step_<n>.safetensors` (`<rollout id>/<segment>/<array>`)."""
     chosen = [
-        (group, rollout)
+        (group.task.problem_statement, rollout)
         for group in groups
         for rollout in group.rollouts
         if which is SaveRollouts.all or (which is SaveRollouts.failures and rollout.status != "solved")
     ]
-    if not chosen:
-        return
+    if chosen:
+        _write(folder, _stem(step), chosen)
+
+
+def save_ahead(folder: Path, rollouts: Sequence[Rollout]) -> None:
+    """Write, beside a checkpoint, the rollouts that are finished but belong to later steps."""
+    if rollouts:
+        _write(folder, _AHEAD, [("", rollout) for rollout in rollouts])
+
+
+def load_ahead(folder: Path) -> list[Rollout]:
+    """What `save_ahead` wrote there, if anything. Raises ConfigError for files that cannot be read."""
+    return _read(folder, _AHEAD) if (folder / f"{_AHEAD}.jsonl").is_file() else []
+
+
+def recorded_steps(folder: Path) -> list[int]:
+    """The steps of which there are records, in order."""
+    return sorted(int(path.stem.removeprefix("step_")) for path in folder.glob("step_*.jsonl"))
+
+
+def load_rollouts(folder: Path, step: int) -> list[Rollout]:
+    """The rollouts of a step as they were, in data order. Raises ConfigError for files that are missing or cannot be read."""
+    return _read(folder, _stem(step))
+
+
+def load_segments(folder: Path, step: int) -> dict[str, list[Segment]]:
+    """Rollout id -> its segments, as saved."""
+    return {rollout.rollout_id: list(rollout.segments) for rollout in load_rollouts(folder, step)}
+
+
+def _stem(step: int) -> str:
+    return f"step_{step:05d}"
+
+
+def _write(folder: Path, stem: str, chosen: Sequence[tuple[str, Rollout]]) -> None:
+    """`chosen`: what the agent was asked, and what it did. The lines are written last: they say that the arrays are there."""
     folder.mkdir(parents=True, exist_ok=True)
-    lines = b"".join(orjson.dumps(_record(group, rollout)) + b"\n" for group, rollout in chosen)
     arrays = {
         f"{rollout.rollout_id}/{number}/{name}": np.ascontiguousarray(getattr(segment, name))
         for _, rollout in chosen
         for number, segment in enumerate(rollout.segments)
         for name in ARRAYS
     }
-    target = folder / f"step_{step:05d}.safetensors"
+    target = folder / f"{stem}.safetensors"
     partial = target.with_suffix(".partial")
     save_file(arrays, partial)
     partial.replace(target)
-    write_atomic(folder / f"step_{step:05d}.jsonl", lines)
+    lines = (orjson.dumps(_record(statement, rollout)) + b"\n" for statement, rollout in chosen)
+    write_atomic(folder / f"{stem}.jsonl", b"".join(lines))
 
 
-def load_segments(folder: Path, step: int) -> dict[str, list[Segment]]:
-    """Rollout id -> its segments, as saved."""
-    records = [orjson.loads(line) for line in (folder / f"step_{step:05d}.jsonl").read_bytes().splitlines()]
-    arrays = load_file(folder / f"step_{step:05d}.safetensors")
-    return {
-        record["rollout_id"]: [
+def _read(folder: Path, stem: str) -> list[Rollout]:
+    try:
+        lines = (folder / f"{stem}.jsonl").read_bytes().splitlines()
+        arrays = load_file(folder / f"{stem}.safetensors")
+        return [_rollout(orjson.loads(line), arrays) for line in lines]
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"the recorded rollouts {folder / stem}.* cannot be read: {error!r}") from error
+
+
+def _rollout(record: Mapping[str, Any], arrays: Mapping[str, Any]) -> Rollout:
+    """A record as a rollout again. Its patch, kept as text, is exact unless it is not UTF-8."""
+    status, stats = record["status"], record.get("stats")
+    abort = AbortReason(status) if status in set(AbortReason) else None
+    verdict = None
+    if abort is None:
+        verdict = Verdict(
+            status=VerdictStatus(status),
+            reward=record["reward"],
+            tests_passed=record["tests_passed"],
+            tests_failed=record["tests_failed"],
+            log=record["grader_log"],
+            metadata=record["grader_metadata"],
+        )
+    return Rollout(
+        verdict=verdict,
+        abort=abort,
+        segments=tuple(
             Segment(
                 kind=SegmentKind(kind), **{name: arrays[f"{record['rollout_id']}/{number}/{name}"] for name in ARRAYS}
             )
             for number, kind in enumerate(record["segments"])
-        ]
-        for record in records
-    }
+        ),
+        turns=tuple(record["turns"]),
+        patch=record["patch"].encode(),
+        stats=None if stats is None else SessionStats(**stats),
+        greedy=record.get("greedy", False),
+        sandbox=record.get("sandbox", {}),
+        **{name: record[name] for name in _AS_THEY_ARE},
+    )
 
 
-def _record(group: Group, rollout: Rollout) -> dict[str, Any]:
+def _record(statement: str, rollout: Rollout) -> dict[str, Any]:
     verdict = rollout.verdict
     return {
-        "rollout_id": rollout.rollout_id,
-        "group_id": rollout.group_id,
-        "task_id": rollout.task_id,
-        "attempt": rollout.attempt,
-        "problem_statement": group.task.problem_statement,
+        **{name: getattr(rollout, name) for name in _AS_THEY_ARE},
+        "problem_statement": statement,
         "status": rollout.status,
         "reward": rollout.reward,
-        "detail": rollout.detail,
         "turns": list(rollout.turns),
         "patch": rollout.patch.decode("utf-8", "backslashreplace"),
-        "exit_code": rollout.exit_code,
-        "exit_reason": rollout.exit_reason,
-        "sampled_tokens": rollout.sampled_tokens,
         "trained_tokens": rollout.trained_tokens,
-        "excluded": dict(rollout.excluded),
-        "forks": dict(rollout.forks),
         "segments": [str(segment.kind) for segment in rollout.segments],
-        "seconds": dict(rollout.seconds),
+        "greedy": rollout.greedy,
+        "stats": None if rollout.stats is None else asdict(rollout.stats),
+        "sandbox": dict(rollout.sandbox),
         "tests_passed": verdict.tests_passed if verdict else 0,
         "tests_failed": verdict.tests_failed if verdict else 0,
         "grader_log": verdict.log if verdict else "",

@@ -37,6 +37,8 @@ class Scheduler:
     """First step that is not run."""
     version: int
     """Weights in the engine; the first step to run has this number."""
+    done: frozenset[tuple[int, int, int]] = frozenset()
+    """Step, task and member of rollouts that a run before has finished: they are not run again."""
     _running: set[Slot] = field(default_factory=set)
     _waiting: deque[Slot] = field(default_factory=deque)
     _open: dict[int, int] = field(default_factory=dict)
@@ -55,12 +57,14 @@ class Scheduler:
         """Rollouts to start now, in data order."""
         while self._next_step < self.last_step and self._next_step - self.max_staleness <= self.version:
             step = self._next_step
-            self._waiting.extend(
+            open_slots = [
                 Slot(step=step, task=task, member=member)
                 for task in range(self.tasks_per_step)
                 for member in range(self.group_size)
-            )
-            self._open[step] = self.tasks_per_step * self.group_size
+                if (step, task, member) not in self.done
+            ]
+            self._waiting.extend(open_slots)
+            self._open[step] = len(open_slots)
             self._next_step += 1
         admitted = []
         while self._waiting and len(self._running) < self.max_concurrent:

@@ -59,8 +59,20 @@ class Trainer(Protocol):
     def push(self, sender: WeightSender, version: int) -> WeightUpdate:
         """Hand the current weights, in Hugging Face names, to `sender`."""
 
-    def save(self, folder: Path) -> None:
-        """Write a checkpoint (model, optimizer, schedule, random states). The caller makes it visible atomically."""
+    def begin_save(self, folder: Path) -> None:
+        """Copy what a checkpoint holds (model, optimizer, schedule, random states) and write it while training goes on.
+
+        At most one is on its way at a time.
+        """
+
+    def finish_save(self, *, wait: bool = True) -> bool:
+        """End what `begin_save` began; False if files are still being written and `wait` is false.
+
+        The caller then makes the checkpoint visible. Raises InfraError if a file could not be written.
+        """
+
+    def renumber(self, version: int) -> None:
+        """Say which number the current weights have, where nobody samples with them and `push` does not say it."""
 
     def load(self, folder: Path) -> None:
         """Continue from a checkpoint."""

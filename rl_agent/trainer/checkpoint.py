@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import queue
-import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,12 +9,11 @@ import torch
 import torch.distributed as dist
 from megatron.core import dist_checkpointing, parallel_state, tensor_parallel
 from megatron.core.dist_checkpointing.mapping import ShardedObject
-from megatron.core.dist_checkpointing.strategies import filesystem_async
 
 from rl_agent.errors import ConfigError
+from rl_agent.trainer.checkpoint_writer import Writing, without_future_warnings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 SHARDING: Final = {
@@ -39,18 +35,15 @@ class Progress:
     """Number of the weights that were last pushed."""
 
 
-def save(folder: Path, wrapped: Any, optimizer: Any, progress: Progress) -> None:
-    """Write everything that the next step depends on."""
+def begin(folder: Path, wrapped: Any, optimizer: Any, progress: Progress) -> Writing:
+    """Copy everything that the next step depends on, and write it while training goes on; `finish` of the result ends it."""
     if dist.get_rank() == 0:
         folder.mkdir(parents=True, exist_ok=True)
     dist.barrier()
     stepped = any(adam.state for adam in _adams(optimizer))
     state = _state(wrapped, optimizer if stepped else None, loading=False)
     state["progress"] = {"steps": progress.steps, "version": progress.version}
-    with _written_by_this_process(), _without_future_warnings():
-        dist_checkpointing.save(
-            state, str(folder), content_metadata=SHARDING | {"ranks": dist.get_world_size(), "stepped": stepped}
-        )
+    return Writing(folder, state, SHARDING | {"ranks": dist.get_world_size(), "stepped": stepped})
 
 
 def load(folder: Path, wrapped: Any, optimizer: Any) -> Progress:
@@ -66,7 +59,7 @@ def load(folder: Path, wrapped: Any, optimizer: Any) -> Progress:
     if not same_ranks:  # random states belong to ranks; a run under another layout keeps its own
         del state["random"]
     state["progress"] = {}
-    with _without_future_warnings():
+    with without_future_warnings():
         loaded = dist_checkpointing.load(state, str(folder))
     wrapped.module.load_state_dict(loaded["model"])
     if written["stepped"]:
@@ -132,39 +125,3 @@ def _forget_steps(optimizer: Any) -> None:
     for adam in _adams(optimizer):
         adam.state.clear()
     optimizer.reload_model_params()
-
-
-@contextlib.contextmanager
-def _without_future_warnings() -> Iterator[None]:
-    """PyTorch has a dozen about the sharded tensors that Megatron uses, at every checkpoint."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)
-        yield
-
-
-@contextlib.contextmanager
-def _written_by_this_process() -> Iterator[None]:
-    """Megatron forks writers and spawns a queue server, both unsafe or slow beside the threads of an actor; we need neither."""
-    writer = filesystem_async.FileSystemWriterAsync
-    before = writer.write_preloaded_data_multiproc, filesystem_async._results_queue
-
-    def write(transforms: list[Any], use_msc: bool, _rank: int, buckets: list[Any], results: queue.Queue[Any]) -> None:
-        written: dict[int, Any] = {}
-        for number, bucket in enumerate(buckets):
-            answers: queue.Queue[Any] = queue.Queue()
-            running: queue.Queue[int] = queue.Queue()
-            running.put(number)
-            writer.write_preloaded_data(transforms, number, bucket, answers, running, use_fsync=True, use_msc=use_msc)
-            _, outcome = answers.get_nowait()
-            if isinstance(outcome, Exception):
-                raise outcome
-            written[number] = outcome
-        results.put(written)
-
-    writer.write_preloaded_data_multiproc = staticmethod(write)
-    filesystem_async._results_queue = queue.Queue()
-    try:
-        yield
-    finally:
-        writer.write_preloaded_data_multiproc = staticmethod(before[0])
-        filesystem_async._results_queue = before[1]

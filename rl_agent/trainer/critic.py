@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rl_agent.algo.base import WithCritic
     from rl_agent.algo.batch import Float32, TrainBatch
     from rl_agent.config.trainer import MegatronConfig
+    from rl_agent.trainer.checkpoint_writer import Writing
     from rl_agent.trainer.packing import MicroBatch
 
 
@@ -93,9 +94,9 @@ class Critic:
         result = update(self._optimizer, lr=part.critic_lr, weight_decay=self._weight_decay)
         return {"critic_loss": float(sum_over_copies(total[None])[0]), "critic_grad_norm": result.grad_norm}
 
-    def save(self, folder: Path, progress: checkpoint.Progress) -> None:
-        """Write weights and optimizer."""
-        checkpoint.save(folder, self._wrapped, self._optimizer, progress)
+    def begin_save(self, folder: Path, progress: checkpoint.Progress) -> Writing:
+        """Write weights and optimizer, in the background."""
+        return checkpoint.begin(folder, self._wrapped, self._optimizer, progress)
 
     def load(self, folder: Path) -> None:
         """Read what `save` wrote."""

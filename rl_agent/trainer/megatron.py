@@ -167,9 +167,22 @@ class MegatronTrainer:
         rank.version = version
         return update
 
+    def begin_save(self, folder: Path) -> None:
+        """Copy what a checkpoint holds (model, optimizer, schedule, random states) and write it while training goes on."""
+        self._joined().begin_save(folder)
+
+    def finish_save(self, *, wait: bool = True) -> bool:
+        """End what `begin_save` began: False if files are still being written and `wait` is false. Raises InfraError."""
+        return self._joined().finish_save(wait=wait)
+
     def save(self, folder: Path) -> None:
-        """Write a checkpoint (model, optimizer, schedule, random states). The caller makes it visible atomically."""
-        self._joined().save(folder)
+        """Write a checkpoint and wait for it. The caller makes it visible atomically."""
+        self.begin_save(folder)
+        self.finish_save()
+
+    def renumber(self, version: int) -> None:
+        """Say which number the current weights have, where nobody samples with them."""
+        self._joined().version = version
 
     def load(self, folder: Path) -> None:
         """Continue from a checkpoint."""

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from rl_agent.algo.prepared import Prepared
     from rl_agent.algo.scores import Scores
     from rl_agent.config.trainer import MegatronConfig
+    from rl_agent.trainer.checkpoint_writer import Writing
     from rl_agent.trainer.layout import RankLayout
     from rl_agent.weights.base import WeightSender, WeightUpdate
 
@@ -78,6 +79,7 @@ class Rank:
             self._critic = Critic(value_model, config, hidden=self._shape.hidden, device=self._device)
         self._scorers = self._scoring_networks(model_folder)
         self._kl_coefficient = algorithm.kl.coefficient
+        self._writing: list[Writing] = []
         self.steps = 0
         self.version = 0
 
@@ -177,15 +179,28 @@ class Rank:
             deque(self.named_tensors(), maxlen=0)
         dist.barrier()
 
-    def save(self, folder: Path) -> None:
-        """See `Trainer.save`."""
+    def begin_save(self, folder: Path) -> None:
+        """See `Trainer.begin_save`."""
+        if self._writing:
+            raise RuntimeError(f"a checkpoint was begun in {folder} before finish_save ended the one before")
         progress = checkpoint.Progress(steps=self.steps, version=self.version)
-        checkpoint.save(folder, self._wrapped, self._optimizer, progress)
+        self._writing = [checkpoint.begin(folder, self._wrapped, self._optimizer, progress)]
         if self._critic is not None:
-            self._critic.save(folder / CRITIC, progress)
+            self._writing.append(self._critic.begin_save(folder / CRITIC, progress))
         if self.is_first:
             write_atomic(folder / ALGORITHM, json.dumps({"kl_coefficient": self._kl_coefficient}).encode())
-        dist.barrier()
+
+    def finish_save(self, *, wait: bool) -> bool:
+        """See `Trainer.finish_save`."""
+        if not wait:
+            written = torch.tensor([all(one.written for one in self._writing)], dtype=torch.int32, device=self._device)
+            dist.all_reduce(written, op=dist.ReduceOp.MIN)
+            if not written.item():
+                return False
+        writing, self._writing = self._writing, []
+        for one in writing:
+            one.finish()
+        return True
 
     def load(self, folder: Path) -> None:
         """See `Trainer.load`."""

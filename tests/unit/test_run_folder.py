@@ -36,6 +36,26 @@ def test_only_the_newest_checkpoints_are_kept(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step_00002", "step_00003"]
 
 
+def test_what_a_killed_run_left_half_written_is_removed(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    checkpoint(folder, 2)
+    (folder.begin_checkpoint(4) / "weights").write_text("half")
+    (folder.begin_export(3) / "model.safetensors").write_text("whole")
+    folder.finish_export(3)
+    (folder.begin_export(4) / "model.safetensors").write_text("half")
+    folder.remove_unfinished()
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step_00002"]
+    assert [path.name for path in (tmp_path / "exports").iterdir()] == ["step_00003"]
+
+
+def test_an_export_replaces_that_of_the_run_before(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    for text in ("before", "after"):
+        (folder.begin_export(3) / "model.safetensors").write_text(text)
+        folder.finish_export(3)
+    assert (tmp_path / "exports" / "step_00003" / "model.safetensors").read_text() == "after"
+
+
 def test_resume_from_nothing_says_what_is_missing(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no such run folder"):
         require_resumable(tmp_path / "nowhere")

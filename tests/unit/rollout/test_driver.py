@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 from rl_agent.graders.base import Verdict, VerdictStatus
+from rl_agent.rollout.ahead import place, usable
 from rl_agent.rollout.driver import Driver
 from rl_agent.rollout.group import AbortReason, EpisodeRequest, Rollout
 from rl_agent.rollout.scheduler import Scheduler
 from rl_agent.tasks.task import EvalCmdSpec, Task
+from rl_agent.tokens.segment import Segment, SegmentKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -125,3 +129,81 @@ async def test_an_own_bug_in_an_episode_ends_the_run() -> None:
     with pytest.raises(ExceptionGroup) as raised:
         await drive()
     assert raised.group_contains(ZeroDivisionError)
+
+
+async def test_what_a_killed_run_had_finished_ahead_is_not_run_again() -> None:
+    """Staleness 1: step 1 may run while step 0 trains. The second run starts at step 1 with what the first had of it."""
+    ran: list[str] = []
+
+    async def run(request: EpisodeRequest) -> Rollout:
+        ran.append(request.rollout_id)
+        await asyncio.sleep(0)
+        return solved(request)
+
+    kept = usable(
+        [solved(EpisodeRequest(task=task, group_id=name[:9], rollout_id=name)) for name, task in AHEAD],
+        Numbered(),
+        seed=7,
+        first_step=1,
+        tasks_per_step=2,
+        group_size=2,
+        max_staleness=1,
+    )
+    assert [rollout.rollout_id for rollout in kept] == ["00001-000-01", "00001-001-00"]
+    async with asyncio.TaskGroup() as tasks:
+        driver = Driver(
+            scheduler=Scheduler(
+                tasks_per_step=2,
+                group_size=2,
+                max_concurrent=8,
+                max_staleness=1,
+                last_step=3,
+                version=1,
+                done=frozenset(place(rollout.rollout_id) for rollout in kept),
+            ),
+            source=Numbered(),
+            seed=7,
+            retries=0,
+            run_episode=run,
+            tasks=tasks,
+            on_rollout=lambda *_: None,
+            ahead=kept,
+        )
+        groups = await driver.groups(1)
+        assert [rollout.rollout_id for rollout in driver.ahead()] == sorted(set(ran) - {"00001-000-00", "00001-001-01"})
+    assert [[rollout.rollout_id for rollout in group.rollouts] for group in groups] == [
+        ["00001-000-00", "00001-000-01"],
+        ["00001-001-00", "00001-001-01"],
+    ]
+    assert not set(ran) & {rollout.rollout_id for rollout in kept}
+
+
+def test_rollouts_that_no_longer_fit_are_run_again() -> None:
+    def kept(rollout: Rollout, **changed: int) -> bool:
+        values = {"seed": 7, "first_step": 1, "tasks_per_step": 2, "group_size": 2, "max_staleness": 1}
+        return bool(usable([rollout], Numbered(), **(values | changed)))
+
+    name, task = AHEAD[1]
+    good = solved(EpisodeRequest(task=task, group_id=name[:9], rollout_id=name))
+    assert kept(good)
+    assert not kept(good, seed=8)  # another task stands there
+    assert not kept(good, first_step=2)
+    assert not kept(good, group_size=1)
+    assert not kept(broken(EpisodeRequest(task=task, group_id=name[:9], rollout_id=name)))
+    mask = np.array([False, True])
+    old = Segment(
+        kind=SegmentKind.MAIN,
+        tokens=np.zeros(2, dtype=np.int32),
+        loss_mask=mask,
+        rollout_logprobs=np.zeros(2, dtype=np.float32),
+        weight_versions=np.array([-1, 0], dtype=np.int32),
+    )
+    assert kept(replace(good, segments=(old,)))
+    assert not kept(replace(good, segments=(old,)), max_staleness=0)
+
+
+AHEAD = [
+    (name, next(Numbered().tasks(7, position)))
+    for name, position in (("00000-001-00", 1), ("00001-000-01", 2), ("00001-001-00", 3), ("00001-001-03", 3))
+]
+"""Of the step before, two of step 1, and one whose group has become smaller."""

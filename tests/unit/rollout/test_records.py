@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import orjson
 import pytest
 
+from rl_agent.adapters.record import SessionStats
 from rl_agent.config.rollout import SaveRollouts
+from rl_agent.errors import ConfigError
 from rl_agent.graders.base import Verdict, VerdictStatus
 from rl_agent.rollout import records
 from rl_agent.rollout.batch import build_batch
@@ -68,6 +71,35 @@ def test_segments_come_back_bit_for_bit(tmp_path: Path) -> None:
     line = orjson.loads((tmp_path / "step_00004.jsonl").read_bytes().splitlines()[0])
     assert line["status"] == "solved"
     assert line["segments"] == ["main", "main"]
+
+
+def test_rollouts_ahead_of_a_checkpoint_come_back_as_they_were(tmp_path: Path) -> None:
+    stats = SessionStats(requests=3, tool_calls=2, generation_seconds=0.5)
+    ours = [replace(rollout("r0", 1.0, segment(5)), stats=stats, patch="ü".encode(), greedy=True), rollout("r1", 0.0)]
+    assert records.load_ahead(tmp_path) == []
+    records.save_ahead(tmp_path, ours)
+    loaded = records.load_ahead(tmp_path)
+    for mine, theirs in zip(ours, loaded, strict=True):
+        np.testing.assert_equal([asdict(s) for s in mine.segments], [asdict(s) for s in theirs.segments])
+        patch = mine.patch if mine is ours[0] else theirs.patch  # the other one is no UTF-8
+        assert replace(mine, segments=(), patch=patch) == replace(theirs, segments=())
+
+
+def test_an_abort_comes_back_as_an_abort(tmp_path: Path) -> None:
+    lost = Rollout(rollout_id="r", group_id="g", task_id="t", attempt=2, verdict=None, abort=AbortReason.SANDBOX_ERROR)
+    records.save(tmp_path, 1, [group(lost)], SaveRollouts.all)
+    assert records.load_rollouts(tmp_path, 1) == [lost]
+
+
+@pytest.mark.parametrize("content", [None, b"{", b'{"rollout_id": "r0"}', b"[]"])
+def test_records_that_are_missing_or_torn_are_named(tmp_path: Path, content: bytes | None) -> None:
+    records.save(tmp_path, 1, [group(rollout("r0", 1.0, segment(5)))], SaveRollouts.all)
+    if content is None:
+        (tmp_path / "step_00001.safetensors").unlink()
+    else:
+        (tmp_path / "step_00001.jsonl").write_bytes(content)
+    with pytest.raises(ConfigError, match=r"recorded rollouts .*step_00001\.\* cannot be read"):
+        records.load_rollouts(tmp_path, 1)
 
 
 @pytest.mark.parametrize(("which", "names"), [(SaveRollouts.failures, ["r1"]), (SaveRollouts.none, [])])

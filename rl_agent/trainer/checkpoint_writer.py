@@ -1,0 +1,120 @@
+"""Writes one rank's part of a checkpoint from a thread, out of copies, while training goes on.
+
+Megatron's own asynchronous saving forks or spawns writers: forking is unsafe beside the threads of an actor (Ray, gloo, OpenMP),
+spawning imports everything again. What it prepares is used as it is: the plan, the buckets of tensors, the end that all ranks
+make together.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import torch.distributed as dist
+from megatron.core import dist_checkpointing
+from megatron.core.dist_checkpointing.strategies import filesystem_async
+from torch.distributed.checkpoint.api import CheckpointException
+
+from rl_agent.errors import InfraError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+
+class Writing:
+    """A checkpoint on its way to the disk. Every rank makes one, and calls `finish` together with the others."""
+
+    def __init__(self, folder: Path, state: dict[str, Any], metadata: Mapping[str, Any]) -> None:
+        """Copies the tensors of `state` to memory of its own, then writes in the background.
+
+        Needs room for this rank's part of the state once more in CPU memory, until `finish`.
+        """
+        self._folder = folder
+        with _own_queue(), without_future_warnings():
+            self._request = dist_checkpointing.save(
+                state, str(folder), async_sharded_save=True, content_metadata=dict(metadata)
+            )
+        self._buckets = self._copied()
+        # a daemon: a process that ends early must not wait for a checkpoint that will not count
+        self._thread = threading.Thread(target=self._write, name=f"checkpoint {folder.name}", daemon=True)
+        self._thread.start()
+
+    @property
+    def written(self) -> bool:
+        """Whether this rank's files are written, for better or worse."""
+        return not self._thread.is_alive()
+
+    def finish(self) -> None:
+        """Wait for the files of all ranks and write what names them. Raises InfraError on every rank if one could not write."""
+        self._thread.join()
+        self._buckets.clear()
+        reason: list[str | None] = [None]
+        try:
+            with without_future_warnings():
+                for finalize in self._request.finalize_fns:
+                    finalize()
+        except CheckpointException as error:  # raised by every rank, but only the first knows why
+            reason[0] = "; ".join(f"rank {rank}: {failure[0]}" for rank, failure in error.failures.items())
+            dist.broadcast_object_list(reason, src=0)
+            raise InfraError(
+                f"the checkpoint {self._folder} could not be written ({reason[0]}). The last complete one is untouched. "
+                "Remedy: make room on the disk, or lower job.keep_checkpoints; then resume."
+            ) from None
+
+    def _copied(self) -> list[Any]:
+        """The buckets with tensors that training does not touch; those on a GPU are copied anyway."""
+        if self._request.async_fn is None:  # other ranks write all there is
+            return []
+        planned: list[Any] = self._request.async_fn_args[1]
+        lives_here = [[tensor.is_cpu for _, tensor in tensors] for _, _, (_, tensors) in planned]
+        copied = []
+        for (path, name, (texts, tensors)), here in zip(self._request.preload_fn(), lives_here, strict=True):
+            own = [
+                (item, tensor.clone() if is_cpu else tensor)
+                for (item, tensor), is_cpu in zip(tensors, here, strict=True)
+            ]
+            copied.append((path, name, (texts, own)))
+        return copied
+
+    def _write(self) -> None:
+        if not self._buckets:
+            return
+        transforms, use_msc = self._request.async_fn.args
+        results: queue.Queue[Any] = self._request.async_fn_args[2]
+        written: dict[int, Any] = {}
+        for number, bucket in enumerate(self._buckets):
+            answers: queue.Queue[Any] = queue.Queue()
+            running: queue.Queue[int] = queue.Queue()
+            running.put(number)
+            filesystem_async.FileSystemWriterAsync.write_preloaded_data(
+                transforms, number, bucket, answers, running, use_fsync=True, use_msc=use_msc
+            )
+            _, outcome = answers.get_nowait()
+            if isinstance(outcome, Exception):
+                results.put(outcome)
+                return
+            written[number] = outcome
+        results.put(written)
+
+
+@contextlib.contextmanager
+def without_future_warnings() -> Iterator[None]:
+    """PyTorch has a dozen about the sharded tensors that Megatron uses, at every checkpoint."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        yield
+
+
+@contextlib.contextmanager
+def _own_queue() -> Iterator[None]:
+    """Megatron spawns a server for the queue of results, which is kept for the next checkpoint; a thread needs none."""
+    before = filesystem_async._results_queue
+    filesystem_async._results_queue = queue.Queue()
+    try:
+        yield
+    finally:
+        filesystem_async._results_queue = before
