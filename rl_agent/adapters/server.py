@@ -13,6 +13,7 @@ import hmac
 import logging
 import secrets
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 import orjson
@@ -118,8 +119,11 @@ class AdapterServer:
             self._port = None
             await self._stack.aclose()
 
-    def open_session(self, rollout_id: str) -> Session:
-        """A new session with an id and a token that nobody can guess; `rollout_id` is for logs and the record."""
+    def open_session(self, rollout_id: str, *, greedy: bool = False) -> Session:
+        """A new session with an id and a token that nobody can guess; `rollout_id` is for logs and the record.
+
+        `greedy`: at temperature 0 whatever is configured; such a session's tokens must not train.
+        """
         if self._tasks is None:
             raise ConfigError("the adapter is not started. Remedy: enter its context first.")
         session = Session(
@@ -128,7 +132,7 @@ class AdapterServer:
             rollout_id=rollout_id,
             engine=self._engine,
             renderer=self._renderer,
-            sampling=self._sampling,
+            sampling=replace(self._sampling, temperature=0.0) if greedy else self._sampling,
             limits=self._limits,
             tasks=self._tasks,
             gate=self._gate,

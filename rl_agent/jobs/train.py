@@ -14,6 +14,7 @@ from rl_agent.jobs.progress import Progress
 from rl_agent.rollout import ahead, records
 from rl_agent.rollout.batch import build_batch
 from rl_agent.rollout.driver import Driver
+from rl_agent.rollout.greedy import with_greedy_baselines
 from rl_agent.rollout.metrics import rollout_metrics
 from rl_agent.rollout.pass_rates import PassRates
 from rl_agent.rollout.scheduler import Scheduler
@@ -107,7 +108,7 @@ async def _train(
             source=tasks_in_use,
             seed=config.seed,
             retries=config.rollout.retries,
-            run_episode=processes.run_episode,
+            run_episode=with_greedy_baselines(processes.run_episode, config.algo),
             tasks=tasks,
             on_rollout=progress.rollout,
             ahead=kept,

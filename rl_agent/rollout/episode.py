@@ -134,7 +134,7 @@ class EpisodeRunner:
 
     async def _converse(self, sandbox: Sandbox, request: EpisodeRequest, trace: _Trace) -> None:
         """One adapter session around one agent process."""
-        session = self._adapter.open_session(f"{request.rollout_id}-{request.attempt}")
+        session = self._adapter.open_session(f"{request.rollout_id}-{request.attempt}", greedy=request.greedy)
         try:
             origin = await self._origin(sandbox)
             trace.result = await self._harness.run(
@@ -180,5 +180,6 @@ def _rollout(
         exit_reason=str(result.reason) if result else "",
         patch=trace.patch,
         stats=record.stats if record else None,
+        greedy=request.greedy,
         seconds=trace.seconds,
     )

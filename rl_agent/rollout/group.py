@@ -46,6 +46,8 @@ class EpisodeRequest:
     group_id: str
     rollout_id: str
     attempt: int = 0
+    greedy: bool = False
+    """Sample at temperature 0: a baseline for the others of the group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,7 @@ def rollout_metrics(groups: Sequence[Group], version: int) -> dict[str, float]:
     rewards = [rollout.reward for rollout in rollouts if rollout.reward is not None]
     finished = [rollout for rollout in rollouts if rollout.segments]
     sampled = sum(rollout.sampled_tokens for rollout in rollouts)
-    trained = sum(rollout.trained_tokens for rollout in rollouts if rollout.reward is not None)
+    trained = sum(rollout.trained_tokens for rollout in rollouts if rollout.reward is not None and not rollout.greedy)
     excluded: Counter[str] = Counter()
     forks: Counter[str] = Counter()
     for rollout in rollouts:
@@ -32,6 +32,8 @@ def rollout_metrics(groups: Sequence[Group], version: int) -> dict[str, float]:
         forks.update(rollout.forks)
         if rollout.reward is None and rollout.trained_tokens:
             excluded["no_reward"] += rollout.trained_tokens
+        elif rollout.greedy and rollout.trained_tokens:
+            excluded["greedy_baseline"] += rollout.trained_tokens
     metrics: dict[str, float] = {
         "tokens/sampled": sampled,
         "tokens/trained": trained,

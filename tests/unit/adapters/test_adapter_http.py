@@ -641,3 +641,25 @@ async def test_sessions_of_one_server_do_not_see_each_other(start: Start) -> Non
         two = await agent.server.close_session(other.session.id)
     assert (len(one.turns), len(two.turns)) == (1, 1)
     assert one.session_id != two.session_id
+
+
+@BOTH
+async def test_a_greedy_session_is_sampled_at_temperature_zero_and_the_others_are_not(start: Start, name: str) -> None:
+    async with start(name) as (agent, engine):
+        greedy = Agent(name, agent.http, agent.server, agent.server.open_session("baseline", greedy=True))
+        greedy.user("Fix calc.py")
+        await greedy.ask()
+        await agent.ask()
+        assert [sampling.temperature for _, sampling in engine.calls] == [0.0, 0.7]
+
+
+async def test_results_that_the_program_marks_as_errors_are_counted_once(start: Start) -> None:
+    script = [call("first"), call("second"), call("third"), "Done.<|im_end|>"]
+    async with start(CLAUDE, script) as (agent, _):
+        for failed in (True, False, True):
+            blocks = await agent.ask()
+            assert any(block["type"] == "tool_use" for block in blocks)
+            agent.history[-1]["content"][0]["is_error"] = failed
+        await agent.ask()
+        record = await agent.server.close_session(agent.session.id)
+    assert record.stats.tool_errors == 2

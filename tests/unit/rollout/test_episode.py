@@ -70,7 +70,8 @@ class World:
         self.graded.append(patch)
         return Verdict(status=VerdictStatus.SOLVED, reward=1.0)
 
-    def open_session(self, name: str) -> Any:
+    def open_session(self, name: str, *, greedy: bool) -> Any:
+        self.greedy = greedy
         return SimpleNamespace(id=name, token="secret", base_path="/s/1")
 
     async def close_session(self, session_id: str) -> Any:
