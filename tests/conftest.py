@@ -33,7 +33,16 @@ def _mounts() -> set[str]:
 
 
 def _children() -> set[int]:
-    return {child.pid for child in psutil.Process().children(recursive=True) if child.status() != psutil.STATUS_ZOMBIE}
+    return {child.pid for child in psutil.Process().children(recursive=True) if _counts(child)}
+
+
+def _counts(process: psutil.Process) -> bool:
+    """All but zombies, and the helper that Python starts once for spawned processes and keeps to its own end."""
+    try:
+        helper = any("multiprocessing.resource_tracker" in word for word in process.cmdline())
+        return not helper and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 @pytest.fixture(autouse=True)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from rl_agent.run_folder import RunFolder
     from rl_agent.tokens.turn import Float32, Int32
     from rl_agent.trainer.base import StepResult
+    from rl_agent.weights.base import Probe, WeightUpdate
 
 log = logging.getLogger(__name__)
 
@@ -72,9 +73,14 @@ class Trainers:
         done: StepResult = await self._all("step", batch)
         return done
 
-    async def push(self, version: int, probe_tokens: Int32) -> tuple[Any, Any]:
-        """The weight update, and the probe by which the engine is checked."""
-        sent: tuple[Any, Any] = await self._all("push", version, probe_tokens)
+    async def announce(self, version: int, probe_tokens: Int32) -> tuple[WeightUpdate | None, Probe]:
+        """What the engine has to know before the weights are sent, if anything, and the probe by which it is checked."""
+        announced: tuple[WeightUpdate | None, Probe] = await self._all("announce", version, probe_tokens)
+        return announced
+
+    async def push(self, version: int) -> WeightUpdate | None:
+        """Send the weights; what the engine has to know to fetch them, if it has to."""
+        sent: WeightUpdate | None = await self._all("push", version)
         return sent
 
     async def begin_save(self, folder: Path) -> None:
@@ -118,7 +124,19 @@ class Cluster:
 
     async def push(self, version: int, probe_tokens: Int32) -> float:
         """Bring the trainer's weights into the engine as `version`, verified; returns the probe's largest difference."""
-        update, probe = await self.trainers.push(version, np.asarray(probe_tokens, dtype=np.int32))
+        announced, probe = await self.trainers.announce(version, np.asarray(probe_tokens, dtype=np.int32))
+        if announced is None:
+            return await self._receive(await self.trainers.push(version), probe)
+        try:
+            async with asyncio.TaskGroup() as halves:
+                halves.create_task(self.trainers.push(version))
+                received = halves.create_task(self._receive(announced, probe))
+        except* InfraError as failed:
+            # whichever half failed first: the other one was left alone
+            raise failed.exceptions[0] from None
+        return received.result()
+
+    async def _receive(self, update: WeightUpdate | None, probe: Probe) -> float:
         return float(await result(self._server.push.remote(update, probe), "the policy server"))
 
     async def watch(self) -> None:

@@ -39,7 +39,7 @@ class TrainerRank:
 
     def start(self, model_folder: Path) -> None:
         """Build the model, from scratch or from the folder's weights."""
-        self._sender.open(self._folder.root)
+        self._sender.open(self._folder.root, receivers=getattr(self._config.engine, "tensor_parallel", 1))
         self._trainer.setup(
             model_folder=model_folder,
             algorithm=build_algorithm(self._config.algo),
@@ -63,12 +63,16 @@ class TrainerRank:
         """See `trainer.base.Trainer`."""
         return self._trainer.step(batch)
 
-    def push(self, version: int, probe_tokens: Int32) -> tuple[WeightUpdate, Probe]:
-        """Send the weights, and say what they make of a probe."""
+    def announce(self, version: int, probe_tokens: Int32) -> tuple[WeightUpdate | None, Probe]:
+        """Say what is coming, if the engine has to know, and what the weights make of a probe."""
         (logprobs,) = self._trainer.logprobs([probe_tokens])
         if not len(logprobs):
             raise WeightPushError("a probe needs at least two tokens")
-        return self._trainer.push(self._sender, version), Probe(tokens=probe_tokens, logprobs=logprobs)
+        return self._trainer.announce(self._sender, version), Probe(tokens=probe_tokens, logprobs=logprobs)
+
+    def push(self, version: int) -> WeightUpdate | None:
+        """Send the weights."""
+        return self._trainer.push(self._sender, version)
 
     def begin_save(self, folder: Path) -> None:
         """See `trainer.base.Trainer`."""

@@ -17,4 +17,26 @@ class DiskConfig:
     """Versions kept; the engine may still read the one before the newest."""
 
 
-SCHEMAS: Final = {"disk": DiskConfig}
+@dataclass(slots=True, kw_only=True)
+class GlooConfig:
+    """Broadcast from the trainer's memory to the engine's, over TCP."""
+
+    _target_: str = "rl_agent.weights.stream.GlooSender"
+    host: str = "127.0.0.1"
+    """Where the engine's workers find the trainer's first rank."""
+    port: int = 0
+    """0: a free one."""
+    bucket_mb: int = 512
+    """Weights travel in pieces of this size."""
+    timeout_s: float = 300.0
+    """How long each half of a push waits for the other."""
+
+
+@dataclass(slots=True, kw_only=True)
+class NcclConfig(GlooConfig):
+    """Broadcast from the trainer's GPUs to the engine's, which must be others."""
+
+    _target_: str = "rl_agent.weights.stream.NcclSender"
+
+
+SCHEMAS: Final = {"disk": DiskConfig, "gloo": GlooConfig, "nccl": NcclConfig}

@@ -107,7 +107,7 @@ class VllmEngine:
         try:
             async with asyncio.timeout(_CONTROL_TIMEOUT_S):
                 if not self._transfer_ready:
-                    await self._post("/init_weight_transfer_engine", {"init_info": {}})
+                    await self._post("/init_weight_transfer_engine", {"init_info": dict(update.init_info)})
                     self._transfer_ready = True
                 await self.pause(PauseMode.WAIT)
                 await self._post("/start_weight_update", None)

@@ -56,8 +56,11 @@ class Trainer(Protocol):
     def step(self, batch: TrainBatch) -> StepResult:
         """Shape, score and train on one batch. Scores that it brings along are not made again."""
 
-    def push(self, sender: WeightSender, version: int) -> WeightUpdate:
-        """Hand the current weights, in Hugging Face names, to `sender`."""
+    def announce(self, sender: WeightSender, version: int) -> WeightUpdate | None:
+        """Let `sender` tell the engine what is coming; None where it fetches what was sent."""
+
+    def push(self, sender: WeightSender, version: int) -> WeightUpdate | None:
+        """Hand the current weights, in Hugging Face names, to `sender`; None where it has announced them."""
 
     def begin_save(self, folder: Path) -> None:
         """Copy what a checkpoint holds (model, optimizer, schedule, random states) and write it while training goes on.

@@ -160,8 +160,12 @@ class MegatronTrainer:
         """Train on one batch: `algo.epochs` passes, each with `algo.minibatches` optimizer steps."""
         return self._joined().step(batch)
 
-    def push(self, sender: WeightSender, version: int) -> WeightUpdate:
-        """Hand the current weights, in Hugging Face names, to `sender`. Only rank 0 sends."""
+    def announce(self, sender: WeightSender, version: int) -> WeightUpdate | None:
+        """Let `sender` tell the engine what is coming; None where it fetches what was sent. Rank 0's answer counts."""
+        return self._joined().announce(sender, version)
+
+    def push(self, sender: WeightSender, version: int) -> WeightUpdate | None:
+        """Hand the current weights, in Hugging Face names, to `sender`; None where it has announced them. Only rank 0 sends."""
         rank = self._joined()
         update = rank.send(sender, version)
         rank.version = version

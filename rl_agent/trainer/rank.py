@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from rl_agent.algo.scores import Need
-from rl_agent.errors import ConfigError, WeightPushError
+from rl_agent.errors import ConfigError
 from rl_agent.run_folder import write_atomic
 from rl_agent.trainer import checkpoint, cpu, layout
 from rl_agent.trainer.base import StepResult
@@ -27,6 +27,7 @@ from rl_agent.trainer.optimizer import build_optimizer, update, wrap_model, zero
 from rl_agent.trainer.shape import read_shape
 from rl_agent.trainer.step import Network, score_pass, train_pass
 from rl_agent.trainer.targets import targets
+from rl_agent.weights.buckets import TensorInfo
 from rl_agent.weights.safetensors_folder import TensorFolder, write_tensors
 
 if TYPE_CHECKING:
@@ -158,17 +159,24 @@ class Rank:
         """The weights in Hugging Face names; all ranks iterate together."""
         return named_tensors(self._wrapped.module, self._table, self._shape)
 
-    def send(self, sender: WeightSender, version: int) -> WeightUpdate:
-        """Send from the first rank; every rank gets to know what was sent."""
-        answer: list[WeightUpdate | None] = [None]
+    def announce(self, sender: WeightSender, version: int) -> WeightUpdate | None:
+        """See `Trainer.announce`."""
+        if not self.is_first:
+            return None
+        dtype = next(self._wrapped.module.parameters()).dtype
+        tensors = [
+            TensorInfo(name=name, dtype=dtype, shape=size)
+            for entry in self._table
+            for name, size in zip(entry.names, entry.shapes, strict=True)
+        ]
+        return sender.announce(tensors, version)
+
+    def send(self, sender: WeightSender, version: int) -> WeightUpdate | None:
+        """Send from the first rank; what is sent passes through all of them."""
         if self.is_first:
-            answer[0] = sender.send(self.named_tensors(), version)
-        else:
-            deque(self.named_tensors(), maxlen=0)
-        dist.broadcast_object_list(answer, src=0)
-        if answer[0] is None:
-            raise WeightPushError(f"the first rank sent nothing for weights number {version}")
-        return answer[0]
+            return sender.send(self.named_tensors(), version)
+        deque(self.named_tensors(), maxlen=0)
+        return None
 
     def write(self, folder: Path) -> None:
         """Write the weights as safetensors, and unchanged what the model's folder has beside the language model."""

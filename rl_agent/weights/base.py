@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     import numpy as np
     import numpy.typing as npt
     import torch
+
+    from rl_agent.weights.buckets import TensorInfo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +23,8 @@ class WeightUpdate:
     version: int
     update_info: Mapping[str, Any]
     """Body of vLLM's `/update_weights`."""
+    init_info: Mapping[str, Any] = field(default_factory=dict)
+    """Body of vLLM's `/init_weight_transfer_engine`, which is called once before the first update."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +43,14 @@ class WeightSender(Protocol):
     backend: str
     """Name under which the receiver is registered with vLLM (`--weight-transfer-config`)."""
 
-    def open(self, run_folder: Path) -> None:
-        """Say where the run lives, before the first `send`."""
+    def open(self, run_folder: Path, receivers: int) -> None:
+        """Say where the run lives and how many workers the engine has, before anything else."""
 
-    def send(self, tensors: Iterable[tuple[str, torch.Tensor]], version: int) -> WeightUpdate:
-        """Make Hugging Face-named tensors available to the engine as `version`. Raises WeightPushError."""
+    def announce(self, tensors: Sequence[TensorInfo], version: int) -> WeightUpdate | None:
+        """For backends that send while the engine receives: what it needs to know for that. None: it fetches what was sent."""
+
+    def send(self, tensors: Iterable[tuple[str, torch.Tensor]], version: int) -> WeightUpdate | None:
+        """Bring Hugging Face-named tensors to the engine as `version`; None after `announce`. Raises WeightPushError."""
+
+    def close(self) -> None:
+        """Give back what is held."""

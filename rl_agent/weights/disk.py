@@ -11,9 +11,11 @@ from rl_agent.weights.base import WeightUpdate
 from rl_agent.weights.safetensors_folder import write_tensors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     import torch
+
+    from rl_agent.weights.buckets import TensorInfo
 
 
 class DiskSender:
@@ -32,11 +34,12 @@ class DiskSender:
         self._keep = keep
         self._folder: Path | None = None
 
-    def open(self, run_folder: Path) -> None:
-        """Say where the run lives: the versions stand in its `weights/`, or under the configured folder by its name.
+    def open(self, run_folder: Path, receivers: int) -> None:
+        """Say where the run lives; any number of workers can read there. The versions stand in its `weights/`, or under the configured folder by its name.
 
         What an earlier attempt of the same run left there is deleted; its numbers may be used again.
         """
+        del receivers
         self._folder = self._configured / run_folder.name if self._configured else run_folder.resolve() / "weights"
         self.close()
         self._folder.mkdir(parents=True)
@@ -45,6 +48,9 @@ class DiskSender:
         """Delete all versions."""
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
+
+    def announce(self, tensors: Sequence[TensorInfo], version: int) -> None:
+        """Nothing: the engine reads what was written."""
 
     def send(self, tensors: Iterable[tuple[str, torch.Tensor]], version: int) -> WeightUpdate:
         """Write the tensors where the engine can read them. Raises WeightPushError."""

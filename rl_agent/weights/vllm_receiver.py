@@ -7,10 +7,13 @@ import registers our backends, which `--weight-transfer-config` then names.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._C._distributed_c10d import Store, TCPStore
+from typing_extensions import override
 from vllm.distributed.weight_transfer.base import (
     WeightTransferEngine,
     WeightTransferInitInfo,
@@ -22,10 +25,12 @@ from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, i
 from vllm.platforms import current_platform
 
 from rl_agent.errors import WeightPushError
+from rl_agent.weights.buckets import TensorInfo, bucket_bytes, plan_buckets, unpack
 from rl_agent.weights.safetensors_folder import TensorFolder
+from rl_agent.weights.stream import broadcast, gloo_group, nccl_group
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 
 class LayerwiseReceiver(WeightTransferEngine):  # type: ignore[misc]  # vLLM is not checked
@@ -95,10 +100,79 @@ class DiskReceiver(LayerwiseReceiver):
         self.load((name, folder[name].to(self.device)) for name in folder)
 
 
+@dataclass
+class StreamInit(WeightTransferInitInfo):  # type: ignore[misc]  # vLLM is not checked
+    """Where the trainer is met; see `StreamSender.announce`."""
+
+    host: str
+    port: int
+    ranks: int
+    timeout_s: float
+
+
+@dataclass
+class StreamUpdate(WeightTransferUpdateInfo):  # type: ignore[misc]  # vLLM is not checked
+    """What is coming."""
+
+    tensors: list[list[Any]]
+    bucket_bytes: int
+
+
+class StreamReceiver(LayerwiseReceiver):
+    """Takes part in the broadcasts of a `StreamSender`."""
+
+    init_info_cls = StreamInit
+    update_info_cls = StreamUpdate
+
+    def init_transfer_engine(self, init_info: StreamInit) -> None:
+        """Meet the trainer."""
+        timeout = timedelta(seconds=init_info.timeout_s)
+        store = TCPStore(init_info.host, init_info.port, is_master=False, timeout=timeout)
+        rank = 1 + self.parallel_config.rank
+        self._group = self._make_group(store, rank, init_info.ranks, timeout)
+
+    def receive_weights(self, update_info: StreamUpdate) -> None:
+        """Load all tensors as they come."""
+        tensors = [TensorInfo.from_json(value) for value in update_info.tensors]
+        self.load(self._received(tensors, update_info.bucket_bytes))
+
+    def _received(self, tensors: list[TensorInfo], limit: int) -> Iterator[tuple[str, torch.Tensor]]:
+        for bucket in plan_buckets(tensors, limit):
+            buffer = torch.empty(bucket_bytes(bucket), dtype=torch.uint8, device=self._buffer_device)
+            broadcast(self._group, buffer)
+            for name, tensor in unpack(buffer, bucket):
+                yield name, tensor.to(self.device)
+
+    @property
+    def _buffer_device(self) -> torch.device:
+        return torch.device("cpu")
+
+    def _make_group(self, store: Store, rank: int, ranks: int, timeout: timedelta) -> Any:
+        return gloo_group(store, rank, ranks, timeout)
+
+
+class GlooReceiver(StreamReceiver):
+    """Through the machine's memory."""
+
+
+class NcclReceiver(StreamReceiver):
+    """Straight into the GPU."""
+
+    @property
+    @override
+    def _buffer_device(self) -> torch.device:
+        device: torch.device = self.device
+        return device
+
+    @override
+    def _make_group(self, store: Store, rank: int, ranks: int, timeout: timedelta) -> Any:
+        return nccl_group(store, rank, ranks, timeout)
+
+
 class WorkerExtension:
     """vLLM mixes this class into its workers; importing its module is all that we need it for."""
 
 
-for _name, _engine in (("disk", DiskReceiver),):
-    if _name not in WeightTransferEngineFactory._registry:
-        WeightTransferEngineFactory.register_engine(_name, _engine)
+for _name, _engine in (("disk", DiskReceiver), ("gloo", GlooReceiver), ("nccl", NcclReceiver)):
+    WeightTransferEngineFactory._registry.pop(_name, None)  # vLLM has an `nccl` of its own, which ours replaces
+    WeightTransferEngineFactory.register_engine(_name, _engine)

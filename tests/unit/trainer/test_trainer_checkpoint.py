@@ -36,7 +36,7 @@ def test_three_steps_after_a_resume_equal_those_of_the_uninterrupted_run(
 
 def test_a_checkpoint_keeps_the_number_of_the_pushed_weights(tiny_model: Path, tmp_path: Path) -> None:
     sender = DiskSender(folder=None, keep=2)
-    sender.open(tmp_path)
+    sender.open(tmp_path, receivers=1)
     with trainer(tiny_model, grpo()) as one:
         update = one.push(sender, 4)
         one.save(tmp_path / "checkpoint")

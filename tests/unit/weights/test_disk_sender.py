@@ -22,7 +22,7 @@ def tensors(value: float, count: int = 3) -> Iterator[tuple[str, torch.Tensor]]:
 
 def opened(tmp_path: Path, keep: int = 2) -> DiskSender:
     sender = DiskSender(folder=None, keep=keep)
-    sender.open(tmp_path)
+    sender.open(tmp_path, receivers=1)
     return sender
 
 
@@ -59,7 +59,7 @@ def test_a_version_is_not_visible_before_it_is_whole(tmp_path: Path) -> None:
 
 def test_a_configured_folder_holds_each_run_apart_and_close_removes_it(tmp_path: Path) -> None:
     sender = DiskSender(folder=str(tmp_path / "shared"), keep=2)
-    sender.open(tmp_path / "runs" / "first")
+    sender.open(tmp_path / "runs" / "first", receivers=1)
     update = sender.send(tensors(1.0), 1)
     assert update.update_info["path"] == str(tmp_path / "shared" / "first" / "v00000001")
     sender.close()
