@@ -1,0 +1,82 @@
+"""Named algorithms with the real agent, the real vLLM and the real trainer: two steps each."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rl_agent.config.model import TinyModelConfig
+from rl_agent.trainer.tiny import TinyPolicy
+from tests.e2e.command import Command
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
+
+SMALL = ("tracking=none", "job.steps=2", "job.eval_every=0", "rollout.tasks_per_step=2", "algo.group_size=4")
+OTHERS = ("dr_grpo", "dapo", "reinforce_pp", "cispo", "sapo", "maxrl")
+"""grpo is in test_train.py; grpo, gspo and rloo are in the sweep below."""
+
+
+def metrics_of(folder: Path) -> list[dict[str, float]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def train(output: Path, *overrides: str) -> list[dict[str, float]]:
+    run = Command(output=output, overrides=(*SMALL, *overrides))
+    done = run.run(timeout=600)
+    assert done.returncode == 0, done.stderr[-3000:]
+    steps = metrics_of(output)
+    assert [step["step"] for step in steps] == [1, 2]
+    assert all(math.isfinite(value) for step in steps for value in step.values())
+    return steps
+
+
+def test_ppo_trains_a_policy_and_its_critic(tmp_path: Path) -> None:
+    steps = train(tmp_path / "run", "algo=ppo")
+    assert all(step["train/critic_grad_norm"] > 0 for step in steps)
+    assert all(step["train/skipped"] == 0 for step in steps)  # a critic leaves no group without advantage
+    assert all(step["train/logprob_diff_max"] < 1e-3 for step in steps)
+    assert (tmp_path / "run" / "model" / "model.safetensors").is_file()
+    assert list((tmp_path / "run" / "checkpoints").glob("*/**/critic/metadata.json"))
+
+
+def test_job_sft_takes_two_steps(tmp_path: Path) -> None:
+    run = Command(output=tmp_path / "run", overrides=("job=sft", "tracking=none", "job.steps=2", "job.eval_every=2"))
+    done = run.run(timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert (tmp_path / "run" / "model" / "model.safetensors").is_file()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_named_algorithm_takes_two_steps(name: str, tmp_path: Path) -> None:
+    steps = train(tmp_path / "run", f"algo={name}")
+    needs_reference = name == "reinforce_pp"
+    assert all(("train/reference_kl" in step) == needs_reference for step in steps)
+
+
+@pytest.mark.long
+def test_a_policy_learns_from_a_teacher(tmp_path: Path) -> None:
+    config = TinyModelConfig(renderer="template", style="codex")
+    fields = {f.name: getattr(config, f.name) for f in dataclasses.fields(config) if f.name != "_target_"}
+    teacher = TinyPolicy(**fields).folder(tmp_path)
+    steps = train(tmp_path / "run", "algo=opd", f"algo.loss.teacher={teacher}")
+    assert all(step["train/skipped"] == 0 and "train/teacher_kl" in step for step in steps)
+
+
+@pytest.mark.long
+def test_algorithms_can_be_swept(tmp_path: Path) -> None:
+    sweep = Command(
+        output=tmp_path / "unused",
+        overrides=("-m", "algo=grpo,gspo,rloo", *SMALL, f"hydra.sweep.dir={tmp_path}/sweep"),
+    )
+    done = sweep.run(timeout=800)
+    assert done.returncode == 0, done.stderr[-3000:]
+    for job in ("0", "1", "2"):
+        assert [step["step"] for step in metrics_of(tmp_path / "sweep" / job)] == [1, 2]
