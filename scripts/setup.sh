@@ -44,6 +44,8 @@ failed="installing the dependencies failed; the message above names the package.
 if [ "$extra" = cpu ]; then
   .venv/bin/uv pip install --quiet --python .venv/bin/python "${links[@]}" --no-deps --requirement requirements/cpu.txt || { echo "setup: $failed" >&2; exit 2; }
   .venv/bin/uv pip install --quiet --python .venv/bin/python --no-deps --editable . || { echo "setup: $failed" >&2; exit 2; }
+  # the older line of E2B's SDK, apart from the one in use: the sandbox contract is tried with both
+  .venv/bin/uv pip install --quiet --python .venv/bin/python --target .venv/share/e2b-2.20 --no-deps e2b==2.20.3 dockerfile-parse==2.0.1 || { echo "setup: $failed" >&2; exit 2; }
 else
   .venv/bin/uv pip install --quiet --python .venv/bin/python --editable ".[gpu,dev]" || { echo "setup: $failed" >&2; exit 2; }
 fi
