@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 from megatron.core import dist_checkpointing, parallel_state, tensor_parallel
 from megatron.core.dist_checkpointing.mapping import ShardedObject
+from megatron.core.optimizer.distrib_optimizer import DistributedOptimizer
 
 from rl_agent.errors import ConfigError
 from rl_agent.trainer.checkpoint_writer import Writing, without_future_warnings
@@ -43,7 +44,8 @@ def begin(folder: Path, wrapped: Any, optimizer: Any, progress: Progress) -> Wri
     stepped = any(adam.state for adam in _adams(optimizer))
     state = _state(wrapped, optimizer if stepped else None, loading=False)
     state["progress"] = {"steps": progress.steps, "version": progress.version}
-    return Writing(folder, state, SHARDING | {"ranks": dist.get_world_size(), "stepped": stepped})
+    facts = {"ranks": dist.get_world_size(), "stepped": stepped, "distributed_optimizer": _is_distributed(optimizer)}
+    return Writing(folder, state, SHARDING | facts)
 
 
 def load(folder: Path, wrapped: Any, optimizer: Any) -> Progress:
@@ -53,6 +55,7 @@ def load(folder: Path, wrapped: Any, optimizer: Any) -> Progress:
     written = dist_checkpointing.load_content_metadata(str(folder)) or {}
     random = _random_states()
     if written["stepped"]:
+        _require_same_kind(folder, written.get("distributed_optimizer"), optimizer)
         _give_adam_its_state(optimizer)
     state = _state(wrapped, optimizer if written["stepped"] else None, loading=True)
     same_ranks = written["ranks"] == dist.get_world_size()
@@ -79,6 +82,19 @@ def _state(wrapped: Any, optimizer: Any | None, *, loading: bool) -> dict[str, A
     if optimizer is not None:
         state["optimizer"] = optimizer.sharded_state_dict(model, is_loading=loading, metadata=metadata)
     return state
+
+
+def _is_distributed(optimizer: Any) -> bool:
+    return any(isinstance(one, DistributedOptimizer) for one in getattr(optimizer, "chained_optimizers", [optimizer]))
+
+
+def _require_same_kind(folder: Path, written: bool | None, optimizer: Any) -> None:
+    """Megatron lays out the state of both kinds differently, whatever the number of ranks."""
+    if written is not None and written != _is_distributed(optimizer):
+        raise ConfigError(
+            f"the checkpoint {folder} was written with trainer.distributed_optimizer={str(written).lower()} and cannot be "
+            "read without that; any other part of the layout may change"
+        )
 
 
 def _random_states() -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from trainer_cases import grpo, random_batch, trainer, weights
 
-from rl_agent.errors import InfraError
+from rl_agent.errors import ConfigError, InfraError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,6 +55,17 @@ def test_a_full_disk_is_an_error_that_names_the_checkpoint_and_the_remedy(tiny_m
                 one.finish_save()
         one.save(tmp_path / "second")  # the trainer itself is unharmed
         one.load(tmp_path / "second")
+
+
+def test_the_other_kind_of_optimizer_is_refused_with_the_remedy(tiny_model: Path, tmp_path: Path) -> None:
+    with trainer(tiny_model, grpo(), distributed_optimizer=True) as one:
+        one.step(random_batch(0))
+        one.save(tmp_path / "checkpoint")
+    with (
+        trainer(tiny_model, grpo()) as other,
+        pytest.raises(ConfigError, match=r"written with trainer\.distributed_optimizer=true"),
+    ):
+        other.load(tmp_path / "checkpoint")
 
 
 def test_a_second_checkpoint_waits_for_the_first(tiny_model: Path, tmp_path: Path) -> None:

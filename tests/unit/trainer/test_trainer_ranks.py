@@ -14,6 +14,7 @@ import pytest
 from trainer_cases import TINY, gradients, grpo, import_megatron, random_batch, segments, trainer, weights
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 MODELS = {
@@ -154,22 +155,71 @@ def test_two_ranks_do_what_one_does(
             np.testing.assert_allclose(tensor, expected.weights[name], atol=1e-3, err_msg=name)
 
 
-def test_a_checkpoint_of_one_process_is_continued_by_two(
-    alone: dict[str, tuple[Path, Seen]], ranks: ProcessPoolExecutor, megatron_worker: ProcessPoolExecutor
+ONE: dict[str, Any] = {}
+DISTRIBUTED = {"distributed_optimizer": True}
+RESHARDED = {
+    "one process, then two shards": (ONE, LAYOUTS["two shards"]),
+    "two copies with a sharded optimizer, then two shards": (
+        LAYOUTS["two copies, sharded optimizer"],
+        LAYOUTS["two shards"] | DISTRIBUTED,
+    ),
+    "two stages, then one process": (LAYOUTS["two stages"], ONE),
+}
+LATER_STEPS = (2, 0, 1, 2, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("before", "after"), RESHARDED.values(), ids=RESHARDED)
+def test_a_checkpoint_is_continued_under_another_layout(
+    alone: dict[str, tuple[Path, Seen]],
+    ranks: ProcessPoolExecutor,
+    tmp_path: Path,
+    before: dict[str, Any],
+    after: dict[str, Any],
 ) -> None:
     folder, _ = alone["tied"]
-    expected = megatron_worker.submit(_after_resume, 0, 1, 0, folder, {}).result(timeout=120)
-    port = free_port()
-    both = [ranks.submit(_after_resume, rank, 2, port, folder, {"tensor_parallel": 2}) for rank in range(2)]
-    for future in both:
-        losses = future.result(timeout=120)
-        assert losses[0] == pytest.approx(expected[0], abs=1e-5)
-        assert losses == pytest.approx(expected, abs=LATER_LOSS)
+    uninterrupted = _together(ranks, _save_and_go_on, folder, tmp_path, before)
+    for losses in _together(ranks, _resume, folder, tmp_path, after):
+        assert losses[0] == pytest.approx(uninterrupted[0][0], abs=LOSS)
+        assert losses == pytest.approx(uninterrupted[0], abs=LATER_LOSS)
 
 
-def _after_resume(rank: int, ranks: int, port: int, folder: Path, layout: dict[str, Any]) -> list[float]:
-    """The losses of five steps after a checkpoint of one process."""
+def test_five_steps_after_a_resume_under_the_same_layout_are_those_of_the_uninterrupted_run(
+    alone: dict[str, tuple[Path, Seen]], ranks: ProcessPoolExecutor, tmp_path: Path
+) -> None:
+    folder, _ = alone["tied"]
+    layout = LAYOUTS["two copies, sharded optimizer"]
+    uninterrupted = _together(ranks, _save_and_go_on, folder, tmp_path, layout)
+    for losses in _together(ranks, _resume, folder, tmp_path, layout):
+        assert losses == pytest.approx(uninterrupted[0], abs=1e-5)
+
+
+def _together(
+    ranks: ProcessPoolExecutor, what: Callable[..., list[float]], folder: Path, scratch: Path, layout: dict[str, Any]
+) -> list[list[float]]:
+    """What each rank of a layout answers."""
+    count, port = (2 if layout else 1), free_port()  # `ONE` is empty
+    futures = [ranks.submit(what, rank, count, port, folder, scratch / "checkpoint", layout) for rank in range(count)]
+    return [future.result(timeout=120) for future in futures]
+
+
+def _save_and_go_on(
+    rank: int, ranks: int, port: int, folder: Path, checkpoint: Path, layout: dict[str, Any]
+) -> list[float]:
+    """The losses of five steps after a checkpoint, which is written during the first of them."""
     place = {"rank": rank, "world_size": ranks, "master_port": port}
     with trainer(folder / "model", grpo(), place=place, micro_batch_tokens=40, **layout) as one:
-        one.load(folder / "checkpoint1")
-        return [one.step(random_batch(step)).metrics["train/loss"] for step in (2, 0, 1, 2, 0)]
+        for step in (0, 1):
+            one.step(random_batch(step))
+        one.begin_save(checkpoint)
+        losses = [one.step(random_batch(LATER_STEPS[0])).metrics["train/loss"]]
+        one.finish_save()
+        return losses + [one.step(random_batch(step)).metrics["train/loss"] for step in LATER_STEPS[1:]]
+
+
+def _resume(rank: int, ranks: int, port: int, folder: Path, checkpoint: Path, layout: dict[str, Any]) -> list[float]:
+    """The same steps, by trainers that have read the checkpoint."""
+    place = {"rank": rank, "world_size": ranks, "master_port": port}
+    with trainer(folder / "model", grpo(), place=place, micro_batch_tokens=40, **layout) as one:
+        one.load(checkpoint)
+        return [one.step(random_batch(step)).metrics["train/loss"] for step in LATER_STEPS]
