@@ -21,6 +21,8 @@ class ToyDataConfig:
     planted: int = 0
     """The first tasks that are broken on purpose: one that no set-up survives, one whose gold patch fails, one that is solved from
     the start, and so on. For trying `job=validate`."""
+    replay: str | None = None
+    """A run folder: `job=train` then trains on the rollouts recorded there, step by step, and runs no agent."""
 
 
 class RowFormat(StrEnum):
@@ -65,6 +67,8 @@ class RowsDataConfig:
     """SWE-bench Pro: the folder `run_scripts` of its repository, with run_script.sh and parser.py for each instance."""
     quarantine: str | None = None
     """A file that `job=validate` wrote: its tasks are left out."""
+    replay: str | None = None
+    """A run folder: `job=train` then trains on the rollouts recorded there, step by step, and runs no agent."""
 
 
 SCHEMAS: Final = {"toy": ToyDataConfig, "rows": RowsDataConfig}

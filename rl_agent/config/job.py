@@ -27,19 +27,23 @@ class TrainJobConfig:
 
 @dataclass(slots=True, kw_only=True)
 class SftJobConfig:
-    """Supervised warm start on demonstrations."""
+    """Supervised fine-tuning: on demonstrations of the toy tasks, or on the solved rollouts of a run."""
 
     _target_: str = "rl_agent.jobs.sft.run"
     steps: int = 600
     batch_size: int = 16
-    """Demonstrations a step."""
+    """Demonstrations, or rollouts, a step."""
+    rollouts: str | None = None
+    """A run folder whose recorded rollouts are learned from (rejection sampling); null: demonstrations."""
+    min_reward: float = 1.0
+    """Recorded rollouts with a smaller reward are left out."""
     right_share: float = 0.4
-    """Share of demonstrations whose fix is right: the rest are plausible mistakes, so that there is something to learn."""
+    """Demonstrations only: share whose fix is right: the rest are plausible mistakes, so that there is something to learn."""
     eval_every: int = 100
     export: str | None = None
     """Where the Hugging Face folder is written; null: `<run folder>/model`."""
     half: bool = True
-    """Write the weights in float16: half the size, for a warm start that is shipped."""
+    """Demonstrations only: write the weights in float16, half the size, for a warm start that is shipped."""
 
 
 @dataclass(slots=True, kw_only=True)

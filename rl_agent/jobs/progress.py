@@ -32,8 +32,16 @@ class Progress:
     """One run's records."""
 
     def __init__(
-        self, config: Config, folder: RunFolder, tracker: Tracker, console: Console, held_out: HeldOut | None
+        self,
+        config: Config,
+        folder: RunFolder,
+        tracker: Tracker,
+        console: Console,
+        held_out: HeldOut | None,
+        last_step: int,
     ) -> None:
+        """`last_step`: how many steps will have been done at the end."""
+        self._last_step = last_step
         self.folder = folder
         self._config = config
         self._tracker = tracker
@@ -69,17 +77,18 @@ class Progress:
         """Bring the trained weights into the engine."""
         await processes.push(version, self._probe)
 
-    async def after_step(self, processes: Cluster, step: int, metrics: Mapping[str, float]) -> None:
+    async def after_step(self, trainers: Trainers, step: int, metrics: Mapping[str, float]) -> None:
         """Measure, record and export. `step` counts steps that are done."""
         job = self._config.job
         figures = {**metrics, **self._seconds}
-        figures["tokens/per_second"] = figures["tokens/sampled"] / figures["time/rollout"]
-        if self._held_out is not None and job.eval_every and (step % job.eval_every == 0 or step == job.steps):
-            figures["eval/p_right"] = await self._held_out.p_right(processes.trainers)
+        if "time/rollout" in figures:
+            figures["tokens/per_second"] = figures["tokens/sampled"] / figures["time/rollout"]
+        if self._held_out is not None and job.eval_every and (step % job.eval_every == 0 or step == self._last_step):
+            figures["eval/p_right"] = await self._held_out.p_right(trainers)
         self._tracker.log(step, figures)
         self._console.step(step, figures)
         if job.export_every and step % job.export_every == 0:
-            await processes.trainers.export(self.folder.begin_export(step))
+            await trainers.export(self.folder.begin_export(step))
             self.folder.finish_export(step)
 
     async def save(self, trainers: Trainers, step: int, tasks: asyncio.TaskGroup, ahead: Sequence[Rollout]) -> None:
@@ -88,7 +97,7 @@ class Progress:
         `ahead`: finished rollouts of later steps, which a resumed run need not do again.
         """
         job = self._config.job
-        if step % job.save_every and step != job.steps:
+        if step % job.save_every and step != self._last_step:
             return
         if self._saving is not None:
             await self._saving  # at most one at a time: each holds a copy of the weights and the optimizer
@@ -96,7 +105,7 @@ class Progress:
         records.save_ahead(folder, ahead)
         await trainers.begin_save(folder)
         self._saving = tasks.create_task(self._finish_save(trainers, step), name=f"checkpoint {step}")
-        if step == job.steps:
+        if step == self._last_step:
             await self._saving
 
     async def _finish_save(self, trainers: Trainers, step: int) -> None:

@@ -1,10 +1,15 @@
-"""Supervised warm start: the tiny policy learns to act from demonstrations of a scripted agent, some right, some wrong."""
+"""Supervised fine-tuning, from demonstrations or from the recorded rollouts of a run.
+
+Demonstrations are of a scripted agent, some right, some wrong: the warm start of the tiny policy. Of recorded rollouts those are
+taken that earned enough (rejection sampling).
+"""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,12 +23,19 @@ from rl_agent.engine.agent_style import agent_style
 from rl_agent.engine.demonstration import Demonstrations, encoder
 from rl_agent.errors import ConfigError
 from rl_agent.jobs.held_out import held_out
-from rl_agent.jobs.preflight import require_layout
+from rl_agent.jobs.preflight import require_layout, require_weights
+from rl_agent.jobs.recorded import require_known_tokens, require_recorded
+from rl_agent.rollout import records
+from rl_agent.rollout.batch import build_batch
+from rl_agent.run_folder import RunFolder
+from rl_agent.tasks.source import TaskSource
 from rl_agent.tasks.toy import ToyTasks, toy_tasks
 from rl_agent.tasks.toy_kinds import KINDS
+from rl_agent.tokens.segment import NOT_SAMPLED
 from rl_agent.tokens.template_renderer import TemplateRenderer
 from rl_agent.tracking.console import Console
 from rl_agent.tracking.tracker import Tracker
+from rl_agent.trainer.policy import PolicyFolder
 from rl_agent.trainer.tiny import TinyPolicy
 
 if TYPE_CHECKING:
@@ -31,7 +43,9 @@ if TYPE_CHECKING:
 
     from rl_agent.config.schema import Config
     from rl_agent.engine.demonstration import Demonstration
-    from rl_agent.run_folder import RunFolder
+    from rl_agent.rollout.group import Rollout
+
+ROLLOUTS = "job.rollouts"
 
 
 def run(config: Config, folder: RunFolder) -> None:
@@ -41,15 +55,23 @@ def run(config: Config, folder: RunFolder) -> None:
 
 async def _run(config: Config, folder: RunFolder) -> None:
     job = config.job
-    model, source = build(config.model), build(config.data)
-    if not isinstance(model, TinyPolicy) or not isinstance(source, ToyTasks):
+    model, source = build(config.model, PolicyFolder), build(config.data, TaskSource)
+    recorded = Path(job.rollouts) if job.rollouts else None
+    if recorded is not None:
+        require_recorded(recorded, ROLLOUTS)
+    elif not isinstance(model, TinyPolicy) or not isinstance(source, ToyTasks):
         raise ConfigError(
-            "job=sft makes demonstrations of the toy tasks for the tiny policy: it needs model=tiny data=toy"
+            "job=sft makes demonstrations of the toy tasks for the tiny policy: it needs model=tiny data=toy, or "
+            "job.rollouts=<run folder> to learn from recorded rollouts"
         )
     model_folder = model.folder(folder.root)
     require_layout(config, model_folder)
-    makes = Demonstrations(agent_style(model.style), TemplateRenderer(model_folder), encoder(model_folder))
-    batches = _batches(makes, config.seed, job.batch_size, job.right_share)
+    if recorded is not None:
+        require_weights(model_folder)
+        batches = _batches_of(_chosen(recorded, job.min_reward, model_folder), config.seed, job.batch_size)
+    else:
+        makes = Demonstrations(agent_style(model.style), TemplateRenderer(model_folder), encoder(model_folder))
+        batches = _batches(makes, config.seed, job.batch_size, job.right_share)
     measure = held_out(model, source, model_folder)
     target = Path(job.export) if job.export else folder.model
     async with trainers(config, folder, model_folder) as policy:
@@ -61,15 +83,16 @@ async def _run(config: Config, folder: RunFolder) -> None:
                 started = time.perf_counter()
                 metrics = dict((await policy.step(next(batches))).metrics)
                 metrics["time/train"] = time.perf_counter() - started
-                if measure is not None and (step % job.eval_every == 0 or step == job.steps):
-                    metrics["eval/p_right"] = await measure.p_right(policy)
-                    metrics["eval/p_listed"] = await measure.p_listed(policy)
+                if step % job.eval_every == 0 or step == job.steps:
+                    if measure is not None:
+                        metrics["eval/p_right"] = await measure.p_right(policy)
+                        metrics["eval/p_listed"] = await measure.p_listed(policy)
                     console.step(step, metrics)
                 tracker.log(step, metrics)
             await policy.export(target)
-            if job.half:
+            if job.half and recorded is None:
                 _halve(target / "model.safetensors")
-            console.say(f"warm start: {target}")
+            console.say(f"trained policy: {target}")
 
 
 def _halve(path: Path) -> None:
@@ -78,6 +101,43 @@ def _halve(path: Path) -> None:
     partial = path.with_suffix(".partial")
     save_file(tensors, partial, metadata={"format": "pt"})
     partial.replace(path)
+
+
+def _chosen(recorded: Path, min_reward: float, model_folder: Path) -> list[Rollout]:
+    """All recorded rollouts with at least that reward and something to learn from; they stay in memory."""
+    kept = RunFolder(recorded).rollouts
+    rollouts = [one for step in records.recorded_steps(kept) for one in records.load_rollouts(kept, step)]
+    chosen = [
+        one
+        for one in rollouts
+        if one.reward is not None and one.reward >= min_reward and one.trained_tokens and not one.greedy
+    ]
+    if not chosen:
+        best = max((one.reward for one in rollouts if one.reward is not None), default=None)
+        raise ConfigError(
+            f"{ROLLOUTS}={recorded}: none of its {len(rollouts)} rollouts has job.min_reward={min_reward} and trained tokens; "
+            f"the best reward is {best}. Remedy: lower job.min_reward, or name another run"
+        )
+    require_known_tokens(chosen, model_folder, f"{ROLLOUTS}={recorded}")
+    return chosen
+
+
+def _batches_of(rollouts: Sequence[Rollout], seed: int, size: int) -> Iterator[TrainBatch]:
+    """Every rollout once an epoch, each epoch in an order of its own."""
+    shuffled = (
+        rollouts[place]
+        for epoch in itertools.count()
+        for place in np.random.default_rng([seed, epoch]).permutation(len(rollouts))
+    )
+    while True:
+        batch = build_batch(records.grouped(list(itertools.islice(shuffled, min(size, len(rollouts))))))
+        assert batch is not None
+        # what is learned is the same from whatever weights and at whatever reward above the bar it was sampled
+        yield replace(
+            batch,
+            weight_versions=np.full_like(batch.weight_versions, NOT_SAMPLED),
+            rewards=np.ones_like(batch.rewards),
+        )
 
 
 def _batches(makes: Demonstrations, seed: int, size: int, right_share: float) -> Iterator[TrainBatch]:

@@ -11,6 +11,7 @@ from rl_agent.config.load import as_plain, build
 from rl_agent.jobs.held_out import held_out
 from rl_agent.jobs.preflight import require_layout, require_startable, require_weights
 from rl_agent.jobs.progress import Progress
+from rl_agent.jobs.replay import replay
 from rl_agent.rollout import ahead, records
 from rl_agent.rollout.batch import build_batch
 from rl_agent.rollout.driver import Driver
@@ -37,7 +38,8 @@ if TYPE_CHECKING:
 def run(config: Config, folder: RunFolder) -> None:
     """Run the job."""
     checkpoint = require_resumable(Path(config.resume)) if config.resume else None
-    asyncio.run(_run(config, folder, checkpoint))
+    replayed = getattr(config.data, "replay", None)
+    asyncio.run(replay(config, folder, checkpoint, Path(replayed)) if replayed else _run(config, folder, checkpoint))
 
 
 async def _run(config: Config, folder: RunFolder, checkpoint: Checkpoint | None) -> None:
@@ -68,7 +70,9 @@ async def _run(config: Config, folder: RunFolder, checkpoint: Checkpoint | None)
             if checkpoint:
                 await processes.trainers.load(checkpoint.folder)
                 console.say(f"resuming after step {first}")
-            progress = Progress(config, folder, tracker, console, held_out(model, source, model_folder))
+            progress = Progress(
+                config, folder, tracker, console, held_out(model, source, model_folder), config.job.steps
+            )
             await _train(config, processes, source, progress, checkpoint)
             await processes.trainers.export(folder.model)
         progress.finish()
@@ -125,7 +129,7 @@ async def _train(
             records.save(progress.folder.rollouts, step + 1, groups, config.rollout.save)
             of_tasks = suspects.observe(groups) | rates.observe(groups)
             await progress.after_step(
-                processes, step + 1, rollout_metrics(groups, step) | of_tasks | dict(trained.metrics)
+                processes.trainers, step + 1, rollout_metrics(groups, step) | of_tasks | dict(trained.metrics)
             )
             await progress.save(processes.trainers, step + 1, tasks, driver.ahead())
         watch.cancel()

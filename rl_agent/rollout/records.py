@@ -14,15 +14,14 @@ from rl_agent.adapters.record import SessionStats
 from rl_agent.config.rollout import SaveRollouts
 from rl_agent.errors import ConfigError
 from rl_agent.graders.base import Verdict, VerdictStatus
-from rl_agent.rollout.group import AbortReason, Rollout
+from rl_agent.rollout.group import AbortReason, Group, Rollout
 from rl_agent.run_folder import write_atomic
+from rl_agent.tasks.task import EvalCmdSpec, Task
 from rl_agent.tokens.segment import Segment, SegmentKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
-
-    from rl_agent.rollout.group import Group
 
 ARRAYS = ("tokens", "loss_mask", "rollout_logprobs", "weight_versions")
 _AS_THEY_ARE: Final = (
@@ -75,9 +74,25 @@ def load_rollouts(folder: Path, step: int) -> list[Rollout]:
     return _read(folder, _stem(step))
 
 
+def grouped(rollouts: Sequence[Rollout]) -> list[Group]:
+    """Recorded rollouts in their groups, in order. Of the tasks only the ids are known: all that training asks for."""
+    groups: dict[str, list[Rollout]] = {}
+    for rollout in rollouts:
+        groups.setdefault(rollout.group_id, []).append(rollout)
+    return [
+        Group(group_id=group_id, task=_known_by_id(members[0].task_id), rollouts=tuple(members))
+        for group_id, members in groups.items()
+    ]
+
+
 def load_segments(folder: Path, step: int) -> dict[str, list[Segment]]:
     """Rollout id -> its segments, as saved."""
     return {rollout.rollout_id: list(rollout.segments) for rollout in load_rollouts(folder, step)}
+
+
+def _known_by_id(task_id: str) -> Task:
+    never = EvalCmdSpec(eval_cmd="false")
+    return Task(task_id=task_id, problem_statement="", image="", workdir="", grader=never)
 
 
 def _stem(step: int) -> str:

@@ -43,6 +43,7 @@ class RowTasks:
         shuffle: bool,
         scripts: str | None,
         quarantine: str | None,
+        replay: str | None = None,
     ) -> None:
         self.path = Path(path)
         self._format = format
@@ -52,6 +53,7 @@ class RowTasks:
         self._shuffle = shuffle
         self._scripts = None if scripts is None else Path(scripts)
         self._quarantine = None if quarantine is None else Path(quarantine)
+        self.replay = replay
         self._store: RowStore | None = None
         self._left_out: frozenset[int] = frozenset()
         self._last_order: tuple[str, array[int]] | None = None

@@ -149,12 +149,13 @@ def _kind(name: str) -> BugKind:
 class ToyTasks:
     """The toy tasks as a task source."""
 
-    def __init__(self, *, kinds: list[str], image: str, planted: int = 0) -> None:
+    def __init__(self, *, kinds: list[str], image: str, planted: int = 0, replay: str | None = None) -> None:
         if not kinds:
             raise ConfigError("data.kinds is empty: name at least one kind of toy bug")
         self.kinds = kinds
         self.image = image
         self.planted = planted
+        self.replay = replay
         for name in kinds:
             _kind(name)
 

@@ -29,9 +29,8 @@ def command(output: Path, *overrides: str) -> Command:
 @pytest.mark.parametrize("harness", ["claude_code", "codex"])
 def test_a_real_agent_is_trained_on_exactly_the_tokens_that_it_sampled(harness: str, tmp_path: Path) -> None:
     # 24 rollouts in groups of 4: that no group is mixed, and so nothing to learn, has a chance of one in some thousands
-    run = command(
-        tmp_path / "run", f"harness={harness}", "job.steps=1", "rollout.tasks_per_step=6", "algo.group_size=4"
-    )
+    overrides = (f"harness={harness}", "job.steps=1", "rollout.tasks_per_step=6", "algo.group_size=4")
+    run = command(tmp_path / "run", *overrides)
     done = run.run(timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
     (metrics,) = run.metrics()
@@ -54,6 +53,18 @@ def test_a_real_agent_is_trained_on_exactly_the_tokens_that_it_sampled(harness: 
     assert (run.output / "model" / "model.safetensors").is_file()
     assert list((run.output / "wandb").glob("offline-run-*"))
     assert "api_key" not in (run.output / "config.yaml").read_text().lower()
+
+    if harness == "claude_code":  # once is enough: what is replayed is the trainer
+        again = command(tmp_path / "again", *overrides, "tracking=none", f"data.replay={run.output}")
+        done = again.run(timeout=300)
+        assert done.returncode == 0, done.stderr[-3000:]
+        (replayed,) = again.metrics()
+        names = [
+            name for name in metrics if name.startswith(("train/", "reward/", "tokens/trained", "staleness/", "eval/"))
+        ]
+        assert {name: replayed[name] for name in names} == pytest.approx(
+            {name: metrics[name] for name in names}, rel=1e-5
+        )
 
 
 def test_a_killed_run_leaves_nothing_and_resumes_with_the_same_data_order(tmp_path: Path) -> None:

@@ -1,0 +1,81 @@
+"""Training on rollouts that a run has recorded: the train job without sampler, sandbox or engine (`data.replay=<run folder>`).
+
+With the configuration of the recorded run it does the same steps again, to the last digit; with another one it tells what another
+algorithm, learning rate or layout would have made of the same samples.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from rl_agent.cluster.bring_up import trainers
+from rl_agent.config.load import as_plain, build
+from rl_agent.jobs.held_out import held_out
+from rl_agent.jobs.preflight import require_layout, require_weights
+from rl_agent.jobs.progress import Progress
+from rl_agent.jobs.recorded import require_known_tokens, require_recorded, require_whole_groups
+from rl_agent.rollout import records
+from rl_agent.rollout.batch import build_batch
+from rl_agent.rollout.metrics import rollout_metrics
+from rl_agent.run_folder import RunFolder
+from rl_agent.tasks.source import TaskSource
+from rl_agent.tracking.console import Console
+from rl_agent.tracking.tracker import Tracker
+from rl_agent.trainer.base import StepResult
+from rl_agent.trainer.policy import PolicyFolder
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from rl_agent.cluster.bring_up import Trainers
+    from rl_agent.config.schema import Config
+    from rl_agent.run_folder import Checkpoint
+
+KEY = "data.replay"
+
+
+async def replay(config: Config, folder: RunFolder, checkpoint: Checkpoint | None, recorded: Path) -> None:
+    """Each recorded step once, in order, `job.steps` at most."""
+    steps = require_recorded(recorded, KEY)[: config.job.steps]
+    require_whole_groups(recorded, KEY)
+    model = build(config.model, PolicyFolder)
+    source: TaskSource = build(config.data, TaskSource)
+    model_folder = model.folder(folder.root)
+    require_weights(model_folder)
+    require_layout(config, model_folder)
+    kept = RunFolder(recorded).rollouts
+    require_known_tokens(records.load_rollouts(kept, steps[0]), model_folder, f"{KEY}={recorded}")
+    first = checkpoint.step if checkpoint else 0
+    folder.remove_unfinished()
+    folder.truncate_metrics(first)
+    with (
+        Console(steps=len(steps), first_step=first, rollouts_per_step=0, live=config.tracking.console) as console,
+        Tracker(config.tracking, folder, as_plain(config), run_id=folder.root.name) as tracker,
+    ):
+        console.say(f"run folder: {folder.root}")
+        console.say(f"training on {len(steps)} recorded steps of {recorded}")
+        async with trainers(config, folder, model_folder) as policy:
+            if checkpoint:
+                await policy.load(checkpoint.folder)
+            progress = Progress(
+                config, folder, tracker, console, held_out(model, source, model_folder), last_step=len(steps)
+            )
+            await _train(policy, progress, kept, steps, first)
+            await policy.export(folder.model)
+        progress.finish()
+
+
+async def _train(policy: Trainers, progress: Progress, kept: Path, steps: Sequence[int], first: int) -> None:
+    """Recorded step `n` trained weights number `n - 1`."""
+    async with asyncio.TaskGroup() as tasks:
+        for number, step in enumerate(steps[first:], start=first + 1):
+            with progress.timed("read"):
+                groups = records.grouped(await asyncio.to_thread(records.load_rollouts, kept, step))
+            batch = build_batch(groups)
+            await policy.renumber(step - 1)
+            with progress.timed("train"):
+                trained = await policy.step(batch) if batch else StepResult(updated=False)
+            await progress.after_step(policy, number, rollout_metrics(groups, step - 1) | dict(trained.metrics))
+            await progress.save(policy, number, tasks, ahead=())
