@@ -31,6 +31,8 @@ class MegatronConfig:
     """Shard the norms' activations too; needs tensor_parallel > 1."""
     distributed_optimizer: bool = False
     """Shard the optimizer's state over the copies of the model."""
+    optimizer_offload: float = 0.0
+    """Share of the optimizer's state that is kept, and updated, in CPU memory; needs GPUs and distributed_optimizer."""
     precision: Precision = Precision.float32
     micro_batch_tokens: int = 8192
     """Most tokens in one forward pass; a longer segment goes alone."""

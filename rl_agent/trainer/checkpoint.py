@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 from megatron.core import dist_checkpointing, parallel_state, tensor_parallel
 from megatron.core.dist_checkpointing.mapping import ShardedObject
+from megatron.core.optimizer.cpu_offloading import HybridDeviceOptimizer
 from megatron.core.optimizer.distrib_optimizer import DistributedOptimizer
 
 from rl_agent.errors import ConfigError
@@ -118,6 +119,9 @@ def _adams(optimizer: Any) -> list[torch.optim.Optimizer]:
 def _give_adam_its_state(optimizer: Any) -> None:
     """A fresh AdamW has no state to load into, and Megatron's own preparation leaves `step` out."""
     for adam in _adams(optimizer):
+        if isinstance(adam, HybridDeviceOptimizer):
+            adam.dummy_step()  # its own way; what it does to the weights is overwritten
+            continue
         for group in adam.param_groups:
             for parameter in group["params"]:
                 if not adam.state[parameter]:

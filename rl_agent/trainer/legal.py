@@ -27,6 +27,10 @@ def _in_itself(config: MegatronConfig) -> Iterator[str]:
             yield f"trainer.{name} is {getattr(config, name)}; the least is 1"
     if config.sequence_parallel and config.tensor_parallel == 1:
         yield "trainer.sequence_parallel spreads over the tensor-parallel ranks; set trainer.tensor_parallel > 1, or it false"
+    if not 0.0 <= config.optimizer_offload <= 1.0:
+        yield f"trainer.optimizer_offload={config.optimizer_offload} is a share: it lies between 0 and 1"
+    if config.optimizer_offload and not config.distributed_optimizer:
+        yield "trainer.optimizer_offload needs trainer.distributed_optimizer=true (one copy of the model will do)"
     ranks = config.data_parallel * config.tensor_parallel * config.context_parallel
     if ranks % config.expert_parallel:
         yield (

@@ -16,6 +16,7 @@ from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer, get
 from megatron.core.utils import get_model_config
 
 from rl_agent.config.trainer import Precision
+from rl_agent.errors import ConfigError
 
 if TYPE_CHECKING:
     from rl_agent.config.trainer import MegatronConfig
@@ -50,8 +51,11 @@ def _finalize(models: list[Any], _num_tokens: Any, **groups: Any) -> None:
 
 
 def build_optimizer(wrapped: Any, config: MegatronConfig) -> Any:
-    """Adam over the wrapped model; the learning rate is set before each step."""
+    """Adam over the wrapped model; the learning rate is set before each step. Raises ConfigError."""
     bf16 = config.precision is Precision.bfloat16
+    offloaded = config.optimizer_offload > 0.0
+    if offloaded and not torch.cuda.is_available():
+        raise ConfigError("trainer.optimizer_offload takes load off a GPU, and there is none here; set it to 0")
     options = OptimizerConfig(
         optimizer="adam",
         lr=1.0,
@@ -64,6 +68,10 @@ def build_optimizer(wrapped: Any, config: MegatronConfig) -> Any:
         bf16=bf16,
         params_dtype=torch.bfloat16 if bf16 else torch.float32,
         use_distributed_optimizer=config.distributed_optimizer,
+        optimizer_cpu_offload=offloaded,
+        optimizer_offload_fraction=config.optimizer_offload,
+        overlap_cpu_optimizer_d2h_h2d=offloaded,
+        use_precision_aware_optimizer=offloaded,  # Megatron offers the one with the other only
     )
     return get_megatron_optimizer(options, [wrapped], get_standard_config_overrides(options))
 
