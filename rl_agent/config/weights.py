@@ -39,4 +39,12 @@ class NcclConfig(GlooConfig):
     _target_: str = "rl_agent.weights.stream.NcclSender"
 
 
-SCHEMAS: Final = {"disk": DiskConfig, "gloo": GlooConfig, "nccl": NcclConfig}
+@dataclass(slots=True, kw_only=True)
+class IpcConfig:
+    """Through shared buffers, where trainer and engine are on the same GPU."""
+
+    _target_: str = "rl_agent.weights.ipc.IpcSender"
+    bucket_mb: int = 512
+
+
+SCHEMAS: Final = {"disk": DiskConfig, "gloo": GlooConfig, "nccl": NcclConfig, "ipc": IpcConfig}

@@ -26,6 +26,7 @@ from vllm.platforms import current_platform
 
 from rl_agent.errors import WeightPushError
 from rl_agent.weights.buckets import TensorInfo, bucket_bytes, plan_buckets, unpack
+from rl_agent.weights.ipc import see
 from rl_agent.weights.safetensors_folder import TensorFolder
 from rl_agent.weights.stream import broadcast, gloo_group, nccl_group
 
@@ -68,8 +69,8 @@ def repack_tied_head(model: torch.nn.Module) -> None:
 
 
 @dataclass
-class DiskInit(WeightTransferInitInfo):  # type: ignore[misc]  # vLLM is not checked
-    """The disk backend needs no meeting point."""
+class NoInit(WeightTransferInitInfo):  # type: ignore[misc]  # vLLM is not checked
+    """What lies somewhere needs no meeting point."""
 
 
 @dataclass
@@ -84,10 +85,10 @@ class DiskUpdate(WeightTransferUpdateInfo):  # type: ignore[misc]  # vLLM is not
 class DiskReceiver(LayerwiseReceiver):
     """Reads the folder that `DiskSender` wrote."""
 
-    init_info_cls = DiskInit
+    init_info_cls = NoInit
     update_info_cls = DiskUpdate
 
-    def init_transfer_engine(self, init_info: DiskInit) -> None:
+    def init_transfer_engine(self, init_info: NoInit) -> None:
         """Nothing to set up."""
 
     def receive_weights(self, update_info: DiskUpdate) -> None:
@@ -169,10 +170,41 @@ class NcclReceiver(StreamReceiver):
         return nccl_group(store, rank, ranks, timeout)
 
 
+@dataclass
+class IpcUpdate(WeightTransferUpdateInfo):  # type: ignore[misc]  # vLLM is not checked
+    """Where the trainer's buffers are; see `IpcSender.send`."""
+
+    tensors: list[list[Any]]
+    bucket_bytes: int
+    handles: list[list[Any]]
+
+
+class IpcReceiver(LayerwiseReceiver):
+    """Reads the trainer's buffers on the GPU that both are on."""
+
+    init_info_cls = NoInit
+    update_info_cls = IpcUpdate
+
+    def init_transfer_engine(self, init_info: NoInit) -> None:
+        """Nothing to set up."""
+
+    def receive_weights(self, update_info: IpcUpdate) -> None:
+        """Load all tensors."""
+        tensors = [TensorInfo.from_json(value) for value in update_info.tensors]
+        buckets = plan_buckets(tensors, update_info.bucket_bytes)
+        self.load(
+            named
+            for bucket, handle in zip(buckets, update_info.handles, strict=True)
+            for named in unpack(see(handle, self.device), bucket)
+        )
+
+
 class WorkerExtension:
     """vLLM mixes this class into its workers; importing its module is all that we need it for."""
 
 
-for _name, _engine in (("disk", DiskReceiver), ("gloo", GlooReceiver), ("nccl", NcclReceiver)):
-    WeightTransferEngineFactory._registry.pop(_name, None)  # vLLM has an `nccl` of its own, which ours replaces
+for _name, _engine in (("disk", DiskReceiver), ("gloo", GlooReceiver), ("nccl", NcclReceiver), ("ipc", IpcReceiver)):
+    WeightTransferEngineFactory._registry.pop(
+        _name, None
+    )  # vLLM has an `nccl` and an `ipc` of its own, which ours replace
     WeightTransferEngineFactory.register_engine(_name, _engine)

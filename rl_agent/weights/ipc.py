@@ -1,0 +1,88 @@
+"""The `ipc` backend, trainer's half: trainer and engine share a GPU, and the engine reads the trainer's buffers where they lie.
+
+Handles travel as JSON, never pickled. Buffers stay until the next version, when the engine has long copied them; so the GPU must
+hold the policy's weights once more. Never run on this project's machines, which have no GPU: `tests/unit/weights/test_ipc.py` runs
+where there is one.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from rl_agent.errors import ConfigError, WeightPushError
+from rl_agent.weights.base import WeightUpdate
+from rl_agent.weights.buckets import TensorInfo, bucket_bytes, pack, plan_buckets
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+
+class IpcSender:
+    """See `IpcConfig`. `open`, then `announce` and `send` as often as there are weights, then `close`."""
+
+    backend = "ipc"
+
+    def __init__(self, *, bucket_mb: int) -> None:
+        if bucket_mb < 1:
+            raise ConfigError(f"weights.bucket_mb is {bucket_mb}; the least is 1")
+        self._bucket_bytes = bucket_mb * 1024**2
+        self._held: list[torch.Tensor] = []
+        self._announced: list[TensorInfo] = []
+
+    def open(self, run_folder: Path, receivers: int) -> None:
+        """Raises ConfigError for an engine of several workers: only one of them is on the first rank's GPU."""
+        del run_folder
+        if receivers != 1:
+            raise ConfigError(
+                f"weights=ipc reaches one worker on the trainer's GPU, and engine.tensor_parallel is {receivers}. "
+                "Remedy: weights=nccl or weights=gloo."
+            )
+
+    def announce(self, tensors: Sequence[TensorInfo], version: int) -> None:
+        """Nothing for the engine yet: it reads what was sent."""
+        del version
+        self._announced = list(tensors)
+
+    def send(self, tensors: Iterable[tuple[str, torch.Tensor]], version: int) -> WeightUpdate:
+        """Put the tensors into shared buffers. Raises WeightPushError."""
+        self.close()
+        coming = iter(tensors)
+        handles = []
+        try:
+            for bucket in plan_buckets(self._announced, self._bucket_bytes):
+                buffer = torch.empty(bucket_bytes(bucket), dtype=torch.uint8, device="cuda")
+                pack(buffer, bucket, coming)
+                self._held.append(buffer)
+                handles.append(share(buffer))
+            torch.cuda.synchronize()
+        except (RuntimeError, ValueError) as error:
+            raise WeightPushError(f"weights number {version} cannot be shared: {error}") from error
+        return WeightUpdate(
+            version=version,
+            update_info={
+                "tensors": [tensor.as_json() for tensor in self._announced],
+                "bucket_bytes": self._bucket_bytes,
+                "handles": handles,
+            },
+        )
+
+    def close(self) -> None:
+        """Give the buffers back."""
+        self._held.clear()
+
+
+def share(buffer: torch.Tensor) -> list[Any]:
+    """What another process on the same GPU needs to see the buffer (JSON-safe; PyTorch's own handle of a CUDA storage)."""
+    parts = buffer.untyped_storage()._share_cuda_()  # type: ignore[no-untyped-call]
+    return [base64.b64encode(part).decode() if isinstance(part, bytes) else part for part in parts]
+
+
+def see(handle: Sequence[Any], device: torch.device) -> torch.Tensor:
+    """The [bytes] uint8 buffer that another process shares."""
+    _theirs, *parts = (base64.b64decode(part) if isinstance(part, str) else part for part in handle)
+    storage = torch.UntypedStorage._new_shared_cuda(device.index, *parts)
+    return torch.empty(0, dtype=torch.uint8, device=device).set_(storage)
