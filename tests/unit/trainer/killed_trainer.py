@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from pathlib import Path
 
 from trainer_cases import grpo, import_megatron, random_batch, trainer
@@ -16,7 +17,8 @@ from rl_agent.run_folder import RunFolder
 
 NOTES = "notes"
 """What the children did, a line each: loaded, trained (with the loss) or finished (a checkpoint), and the step."""
-BATCHES = 5
+BATCHES = 3
+"""Different ones, each with something to learn."""
 
 
 def train(root: Path) -> None:
@@ -60,8 +62,9 @@ def _serve() -> None:
         if not child:
             try:
                 train(Path(line.rstrip("\n")))
-            finally:
-                os._exit(1)
+            except BaseException:  # noqa: BLE001  told, and never raised into what the parent was doing
+                traceback.print_exc()
+            os._exit(1)
         _say(str(child))
         os.waitpid(child, 0)
         _say("ended")
