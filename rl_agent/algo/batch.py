@@ -96,9 +96,10 @@ class TrainBatch:
 
     def segment_sums(self, values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
         """[S] float64: the sum of a [T] array over each segment."""
-        total = np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])
-        ends = np.cumsum(self.segment_lengths)
-        sums: npt.NDArray[np.float64] = total[ends] - total[ends - self.segment_lengths]
+        sums = np.zeros(len(self.segment_lengths))
+        filled = self.segment_lengths > 0  # `reduceat` takes an empty range for its first element
+        if filled.any():
+            sums[filled] = np.add.reduceat(values, self.segment_starts()[filled], dtype=np.float64)
         return sums
 
     def returns(self) -> Float32:

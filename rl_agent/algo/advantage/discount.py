@@ -25,8 +25,18 @@ def discounted_sums(
     values: npt.NDArray[Any], lengths: npt.NDArray[Any], discount: float, chunk: int = CHUNK
 ) -> Float64:
     """[n] values of trajectories that stand one after the other, [R] their lengths -> [n] float64."""
+    if discount == 1.0:
+        return _sums_to_the_end(values, np.asarray(lengths, dtype=np.int64))
     flipped = _forward(values[::-1].astype(np.float64), np.asarray(lengths, dtype=np.int64)[::-1], discount, chunk)
     return flipped[::-1]
+
+
+def _sums_to_the_end(values: npt.NDArray[Any], lengths: npt.NDArray[np.int64]) -> Float64:
+    """Without a discount, the sum up to a trajectory's end minus the sum up to here."""
+    total = np.cumsum(values, dtype=np.float64)
+    ends = np.cumsum(lengths)
+    result: Float64 = np.repeat(np.concatenate([[0.0], total])[ends], lengths) - total + values
+    return result
 
 
 def _forward(values: Float64, lengths: npt.NDArray[np.int64], discount: float, chunk: int) -> Float64:
