@@ -30,6 +30,7 @@ GONE: Final = (
     "is not running",
     "container state improper",
     "running containers",
+    "in a stopped container",
     "does not exist in database",
 )
 REFUSED: Final = ("unable to find user", "no matching entries")
