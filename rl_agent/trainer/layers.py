@@ -52,7 +52,7 @@ class PackedSequences(PackedSeqParams):  # type: ignore[misc]  # Megatron is unt
     places: torch.Tensor | None = None
     """[h] int64: place of each token that this rank holds, within its sequence; None if it holds all."""
     order: torch.Tensor | None = None
-    """[t] int64: see `Shards.order`."""
+    """[t] int64: where each token stands when the ranks' parts are put one after the other; None if one rank holds all."""
     lengths: tuple[int, ...] = ()
 
 

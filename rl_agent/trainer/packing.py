@@ -39,8 +39,6 @@ class MicroBatch:
     """[t] int64: where in the batch's [T] arrays each label stands; 0, which never trains, for padding."""
     segment: torch.Tensor
     """[t] int64: number of the segment within the micro-batch."""
-    order: torch.Tensor | None
-    """[t] int64: where each prediction stands when the ranks' parts are put one after the other; None for one rank."""
     sequences: PackedSequences
 
 
@@ -65,13 +63,11 @@ def micro_batch(
     label = np.where(real, source + 1, 0)
     held = shards.held(padded)
     flat = tokens.astype(np.int64)
-    order = shards.order(padded) if shards.context_ranks > 1 else None
     return MicroBatch(
         inputs=torch.from_numpy(flat[source[held]])[None].to(device),
         positions=torch.from_numpy(position[held])[None].to(device),
         labels=torch.from_numpy(flat[label[held]]).to(device),
         index=torch.from_numpy(label).to(device),
         segment=torch.from_numpy(np.repeat(np.arange(len(padded)), padded)).to(device),
-        order=None if order is None else torch.from_numpy(order).to(device),
         sequences=packed_sequences(padded, device, shards),
     )

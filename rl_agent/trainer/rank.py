@@ -70,7 +70,7 @@ class Rank:
         require_legal(config, self._shape)
         self._device = layout.join(place, config, seed)
         self._table = table(self._shape, fused_norms=self._device.type == "cuda")
-        self._stored = TensorFolder(model_folder)
+        self._model_folder = model_folder
         self._wrapped = wrap_model(self._loaded_model(model_folder), config)
         self._optimizer = build_optimizer(self._wrapped, config)
         self._network = self._network_of(self._wrapped)
@@ -181,7 +181,8 @@ class Rank:
     def write(self, folder: Path) -> None:
         """Write the weights as safetensors, and unchanged what the model's folder has beside the language model."""
         if self.is_first:
-            beside = ((n, self._stored[n]) for n in self._stored.names if n.startswith(NOT_TRAINED))
+            stored = TensorFolder(self._model_folder)
+            beside = ((name, stored[name]) for name in stored.names if name.startswith(NOT_TRAINED))
             write_tensors(folder, chain(self.named_tensors(), beside))
         else:
             deque(self.named_tensors(), maxlen=0)

@@ -61,8 +61,8 @@ class Network:
 
             def loss(output: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, dict[str, Any]]:
                 logprobs, entropy = self.predictions(output[0], micro)
-                if micro.order is not None:
-                    logprobs, entropy = (layout.gather_predictions(part, micro.order) for part in (logprobs, entropy))
+                if (order := micro.sequences.order) is not None:
+                    logprobs, entropy = (layout.gather_predictions(part, order) for part in (logprobs, entropy))
                 # the token weights are normalised over the whole batch, so Megatron has nothing to divide by
                 return visit(micro, logprobs, entropy), torch.tensor(1, dtype=torch.int), {}
 
