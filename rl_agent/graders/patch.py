@@ -15,15 +15,30 @@ MOST_BYTES: Final = 32 << 20
 """A longer patch is cut here, which is beyond every grader's limit."""
 TEXT_SHOWN: Final = 2000
 
-# What the agent left running is ended first, so that nothing changes under git. A repository inside the repository would be
-# recorded as a mere pointer to one of its commits: its .git goes, unless the base has it as a submodule.
+# What the agent left running is ended first, so that nothing changes under git: pass after pass, since one that is just being
+# started is in no listing yet and a killed one takes a moment to go. A hundred passes at most: an image's own service that is
+# started again for ever must not cost the rollout. A repository inside the repository would be recorded as a mere pointer to
+# one of its commits: its .git goes, unless the base has it as a submodule.
 CAPTURE: Final = f"""\
 set -eu
-for process in /proc/[0-9]*; do
-  while read -r key uid _; do
-    if [ "$key" = Uid: ] && [ "$uid" != 0 ]; then kill -KILL "${{process#/proc/}}" || :; fi
-  done <"$process/status" || :
-done 2>/dev/null
+end_all() {{
+  some=1
+  for process in /proc/[0-9]*; do
+    [ "$process" != /proc/1 ] || continue
+    while read -r key value _; do
+      case $key$value in
+        State:[ZX]) break ;;
+        Uid:0) ;;
+        Uid:*) kill -KILL "${{process#/proc/}}" && some=0 || : ;;
+      esac
+    done <"$process/status" || :
+  done
+  return $some
+}}
+for pass in $(seq 100); do
+  end_all 2>/dev/null || break
+  sleep 0.02
+done
 [ ! -L "$W" ]
 cd "$W"
 find . -mindepth 2 -name .git -prune -print0 | while IFS= read -r -d '' inner; do
