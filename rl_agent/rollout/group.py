@@ -22,6 +22,8 @@ class AbortReason(StrEnum):
     """The sandbox did not boot, or was lost. Run again."""
     ENGINE_ERROR = "engine_error"
     """The engine failed. Run again."""
+    WORKER_LOST = "worker_lost"
+    """The process that ran the episode ended. Run again."""
     SETUP_ERROR = "setup_error"
     """The task's image or workspace could not be set up: a fault of the task."""
     HARNESS_ERROR = "harness_error"
@@ -34,7 +36,9 @@ class AbortReason(StrEnum):
     """The guard over the whole rollout fired."""
 
 
-RETRIED = frozenset({AbortReason.SANDBOX_ERROR, AbortReason.ENGINE_ERROR, AbortReason.CAPTURE_ERROR})
+RETRIED = frozenset(
+    {AbortReason.SANDBOX_ERROR, AbortReason.ENGINE_ERROR, AbortReason.WORKER_LOST, AbortReason.CAPTURE_ERROR}
+)
 """Infrastructure: worth another attempt."""
 
 
