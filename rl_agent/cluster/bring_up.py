@@ -152,8 +152,13 @@ async def trainers(config: Config, folder: RunFolder, model_folder: Path) -> Asy
 
 
 @asynccontextmanager
-async def cluster(config: Config, folder: RunFolder, model_folder: Path, weight_backend: str) -> AsyncIterator[Cluster]:
-    """Trainer, policy server and rollout workers. The server starts while the trainer builds its model."""
+async def cluster(
+    config: Config, folder: RunFolder, model_folder: Path, weight_backend: str, *, trains: bool = True
+) -> AsyncIterator[Cluster]:
+    """Trainer, policy server and rollout workers. The server starts while the trainer builds its model.
+
+    Without `trains` there is no trainer: the engine keeps the weights of `model_folder` (job=rollout, job=evaluate).
+    """
     async with _ray(config):
         server = _actor(PolicyServer, gpus=config.cluster.engine_gpus, at_once=CALLS_AT_ONCE).remote(config, folder)
         worker = _actor(RolloutWorker, cpus=config.cluster.cpus_per_worker, at_once=CALLS_AT_ONCE)
@@ -163,14 +168,14 @@ async def cluster(config: Config, folder: RunFolder, model_folder: Path, weight_
                 address = starting.create_task(
                     result(server.start.remote(model_folder, weight_backend), "the policy server")
                 )
-                ranks = starting.create_task(_start_trainers(config, folder, model_folder))
+                ranks = starting.create_task(_start_trainers(config, folder, model_folder)) if trains else None
             async with asyncio.TaskGroup() as serving:
                 for number, handle in enumerate(workers):
                     serve = handle.serve.remote(address.result(), model_folder)
                     serving.create_task(result(serve, f"rollout worker {number}"))
                 async with _time_limit(config.cluster.start_timeout_s):
                     await asyncio.gather(*(result(handle.ready.remote(), "a rollout worker") for handle in workers))
-                yield Cluster(ranks.result(), server, workers)
+                yield Cluster(ranks.result() if ranks else Trainers([]), server, workers)
                 await _stop(workers)
         finally:
             await _stop([*workers, server])
