@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from rl_agent.adapters.base import Dialect
     from rl_agent.config.adapter import AdapterConfig
-    from rl_agent.engine.base import Engine
+    from rl_agent.engine.base import Sampler
     from rl_agent.tokens.renderer import Renderer
     from rl_agent.tokens.turn import Sampling
 
@@ -25,7 +25,7 @@ def build_adapter(
     config: AdapterConfig,
     *,
     harness_dialect: str,
-    engine: Engine,
+    engine: Sampler,
     renderer: Renderer,
     sampling: Sampling,
     max_context_tokens: int,

@@ -11,7 +11,7 @@ from rl_agent.errors import EngineError
 from rl_agent.tokens.turn import FinishReason, Generation, VersionSpan
 
 if TYPE_CHECKING:
-    from rl_agent.engine.base import Engine
+    from rl_agent.engine.base import Sampler
     from rl_agent.tokens.turn import Int32, Sampling
 
 _MAX_ABORTS: Final = 64
@@ -23,6 +23,8 @@ class Parts:
     """The pieces of one generation so far; a caller that gives up still knows what was sampled."""
 
     pieces: list[Generation] = field(default_factory=list)
+    recomputed: int = 0
+    """Prompt tokens of all pieces but the first that the engine had to compute again."""
 
     @property
     def sampled(self) -> int:
@@ -49,7 +51,7 @@ class Parts:
 
 
 async def generate_whole(
-    engine: Engine, tokens: Int32, sampling: Sampling, *, request_id: str, parts: Parts
+    engine: Sampler, tokens: Int32, sampling: Sampling, *, request_id: str, parts: Parts
 ) -> Generation:
     """Sample until a stop token or the limit; pieces are put into `parts` as they come. Raises EngineError, LawError."""
     for attempt in range(_MAX_ABORTS):
@@ -59,6 +61,8 @@ async def generate_whole(
             replace(sampling, max_tokens=sampling.max_tokens - parts.sampled),
             request_id=f"{request_id}-{attempt}",
         )
+        if attempt:
+            parts.recomputed += len(prompt) - (piece.cached_tokens or 0)
         if piece.finish_reason is FinishReason.ABORT and parts.sampled + len(piece.tokens) >= sampling.max_tokens:
             piece = replace(piece, finish_reason=FinishReason.LENGTH)
         if len(piece.tokens) or piece.finish_reason is not FinishReason.ABORT:

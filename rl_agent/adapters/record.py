@@ -61,6 +61,10 @@ class SessionStats:
     """Sum over turns, as the engine sees them."""
     cached_tokens: int = 0
     """Of these, not computed again, as far as the engine says."""
+    mixed_version_tokens: int = 0
+    """Sampled tokens of turns that more than one version of the weights has part in."""
+    recomputed_tokens: int = 0
+    """Prompt and reply tokens that the engine computed again, because a weight push had ended a generation (`engine.update_mode`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

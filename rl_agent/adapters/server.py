@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from rl_agent.adapters.base import Dialect, HttpReply, ParsedRequest, Reply
     from rl_agent.adapters.record import SessionRecord
-    from rl_agent.engine.base import Engine
+    from rl_agent.engine.base import Sampler
     from rl_agent.tokens.renderer import Renderer
     from rl_agent.tokens.turn import Sampling
 
@@ -51,7 +51,7 @@ class AdapterServer:
         self,
         *,
         dialects: Sequence[Dialect],
-        engine: Engine,
+        engine: Sampler,
         renderer: Renderer,
         sampling: Sampling,
         limits: AdapterLimits | None = None,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from rl_agent.adapters.base import Dialect, ParsedRequest
-    from rl_agent.engine.base import Engine
+    from rl_agent.engine.base import Sampler
     from rl_agent.tokens.graph import Located, Prompt
     from rl_agent.tokens.renderer import Renderer
     from rl_agent.tokens.turn import Generation, Sampling
@@ -64,7 +64,7 @@ class Session:
         session_id: str,
         token: str,
         rollout_id: str,
-        engine: Engine,
+        engine: Sampler,
         renderer: Renderer,
         sampling: Sampling,
         limits: AdapterLimits,
@@ -248,6 +248,7 @@ class Session:
             outcome = self._over()
         finally:
             self.stats.generation_seconds += time.monotonic() - started
+            self.stats.recomputed_tokens += flight.parts.recomputed
             if self._flights.get(prompt.located.fingerprint) is flight:
                 del self._flights[prompt.located.fingerprint]
         if not flight.outcome.done():
@@ -300,6 +301,8 @@ class Session:
         stats.tool_errors = len(self._failed_calls)
         stats.prompt_tokens += len(prompt.tokens)
         stats.cached_tokens += generation.cached_tokens or 0
+        if len({span.version for span in generation.spans if span.end > span.start}) > 1:
+            stats.mixed_version_tokens += len(generation.tokens)
 
     async def _locate(self, request: ParsedRequest) -> Located:
         messages = request.conversation.messages

@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Final
 
 from omegaconf import MISSING
+
+
+class UpdateMode(StrEnum):
+    """What becomes of generations that are running when new weights come; docs/scaling.md compares them."""
+
+    drain = "drain"
+    """They finish first, with the weights that they began with."""
+    keep = "keep"
+    """They stand still and go on with the new weights; what was computed with the old ones stays. Nothing is computed again."""
+    abort = "abort"
+    """They end with what they have and are asked for anew: prompt and reply so far are computed again, with the new weights."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -13,9 +25,13 @@ class VllmConfig:
     """vLLM's own server, in a process tree of its own."""
 
     _target_: str = "rl_agent.engine.vllm_server.VllmServer"
-    host: str = "127.0.0.1"
+    host: str = "auto"
+    """Where it listens; `auto`: loopback, or the node's own address in a cluster of Ray's. Whoever reaches it can change its
+    weights, so it belongs on a private network."""
     port: int = 0
     """0: a free one."""
+    update_mode: UpdateMode = UpdateMode.drain
+    """What becomes of generations that are running when new weights come."""
     dtype: str = "auto"
     max_model_len: int | None = None
     """null: `rollout.max_context_tokens`."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import numpy as np
 
 from rl_agent.engine.agent_style import agent_style
+from rl_agent.engine.base import EngineLoad
 from rl_agent.engine.demonstration import encoder, replies
 from rl_agent.errors import EngineError
 from rl_agent.run_folder import write_atomic
@@ -57,7 +58,16 @@ class Demonstrator:
         self._encode: Callable[[str], Int32] | None = None
         self._state = Path()
 
-    async def start(self, *, model_folder: Path, log: Path, weight_backend: str, max_context_tokens: int) -> str:
+    async def start(
+        self,
+        *,
+        model_folder: Path,
+        log: Path,
+        weight_backend: str,
+        max_context_tokens: int,
+        node_address: str = "127.0.0.1",
+        sleeps: bool = False,
+    ) -> str:
         """See `engine.base.EngineServer`: the address is a file that names the model folder and the weight version."""
         self._state = log.with_suffix(".json")
         self._write(model_folder, version=0)
@@ -102,6 +112,22 @@ class Demonstrator:
         """See `engine.base.Engine`."""
         self._write(Path(self._read()["model_folder"]), update.version)
         return 0.0
+
+    def renew(self, version: int) -> None:
+        """See `engine.base.Engine`: every answer looks the version up."""
+
+    async def hold(self) -> None:
+        """See `engine.base.Engine`."""
+
+    async def load(self) -> EngineLoad:
+        """See `engine.base.Engine`: it tells nothing."""
+        return EngineLoad()
+
+    async def sleep(self) -> None:
+        """See `engine.base.Engine`: it holds no memory."""
+
+    async def wake(self) -> None:
+        """See `engine.base.Engine`."""
 
     def _read(self) -> dict[str, Any]:
         state: dict[str, Any] = json.loads(self._state.read_text())

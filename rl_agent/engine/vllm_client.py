@@ -10,11 +10,13 @@ import aiohttp
 import numpy as np
 import orjson
 
-from rl_agent.engine.base import PauseMode
+from rl_agent.config.engine import UpdateMode
+from rl_agent.engine.base import EngineLoad, EngineLostError, PauseMode
 from rl_agent.errors import EngineError, LawError, WeightPushError
 from rl_agent.tokens.turn import FinishReason, Generation, VersionSpan
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import TracebackType
 
     from rl_agent.tokens.turn import Float32, Int32, Sampling
@@ -24,17 +26,31 @@ _CONTROL_TIMEOUT_S: Final = 600.0
 """A pause waits for running requests; nothing else of the push takes long."""
 UNVERSIONED: Final = 0
 """What the weights that the server started with count as."""
+_PAUSES: Final = {
+    UpdateMode.drain: PauseMode.WAIT,
+    UpdateMode.keep: PauseMode.KEEP,
+    UpdateMode.abort: PauseMode.ABORT,
+}
 
 
 class VllmEngine:
     """See `engine.base.Engine`. Use as `async with VllmEngine(...) as engine`."""
 
-    def __init__(self, *, url: str, request_timeout_s: float, probe_tolerance: float) -> None:
+    def __init__(
+        self,
+        *,
+        url: str,
+        request_timeout_s: float,
+        probe_tolerance: float,
+        update_mode: UpdateMode = UpdateMode.drain,
+    ) -> None:
         self.url = url
+        self.update_mode = update_mode
         self.request_timeout_s = request_timeout_s
         self.probe_tolerance = probe_tolerance
         self._http: aiohttp.ClientSession | None = None
-        self._transfer_ready = False
+        self._met: Mapping[str, Any] | None = None
+        self._version: int | None = None
 
     async def __aenter__(self) -> Self:
         self._http = aiohttp.ClientSession(
@@ -71,6 +87,7 @@ class VllmEngine:
             "token_ids": np.ascontiguousarray(tokens),
             "sampling_params": parameters,
             "priority": priority,
+            **self._salt(),
         }
         answer = await self._post("/inference/v1/generate", body)
         try:
@@ -80,11 +97,20 @@ class VllmEngine:
                 f"vLLM's answer to {request_id} cannot be read ({error!r}): {str(answer)[:300]}"
             ) from error
 
+    def renew(self, version: int) -> None:
+        """See `engine.base.Engine`: `keep` leaves the prefix cache as it is, so from now on only what these computed is used."""
+        self._version = version
+
+    def _salt(self) -> dict[str, str]:
+        """What keeps a prompt from the cached prefixes of other weights, where those are not dropped."""
+        return {"cache_salt": f"v{self._version}"} if self.update_mode is UpdateMode.keep and self._version else {}
+
     async def score(self, tokens: Int32) -> Float32:
         """[T] int32 -> [T - 1] float32: the engine's log-probability of each next token."""
         parameters = {"max_tokens": 1, "temperature": 1.0, "prompt_logprobs": 0}
         answer = await self._post(
-            "/inference/v1/generate", {"token_ids": tokens.tolist(), "sampling_params": parameters}
+            "/inference/v1/generate",
+            {"token_ids": tokens.tolist(), "sampling_params": parameters, **self._salt()},
         )
         rows = answer.get("prompt_logprobs")
         if not isinstance(rows, list) or len(rows) != len(tokens):
@@ -95,25 +121,31 @@ class VllmEngine:
         )
 
     async def pause(self, mode: PauseMode) -> None:
-        """See `engine.base.Engine`."""
-        await self._post(f"/pause?mode={mode}", None)
+        """See `engine.base.Engine`. KEEP leaves what the standing requests have computed."""
+        await self._post(f"/pause?mode={mode}{'&clear_cache=false' if mode is PauseMode.KEEP else ''}", None)
 
     async def resume(self) -> None:
         """See `engine.base.Engine`."""
         await self._post("/resume", None)
 
+    async def hold(self) -> None:
+        """See `engine.base.Engine`."""
+        await self.pause(_PAUSES[self.update_mode])
+
     async def push(self, update: WeightUpdate, probe: Probe | None) -> float:
         """See `engine.base.Engine`. On failure the server stays paused: nobody samples from half an update."""
         try:
             async with asyncio.timeout(_CONTROL_TIMEOUT_S):
-                if not self._transfer_ready:
+                if self._met != update.init_info:
                     await self._post("/init_weight_transfer_engine", {"init_info": dict(update.init_info)})
-                    self._transfer_ready = True
-                await self.pause(PauseMode.WAIT)
+                    self._met = update.init_info
+                await self.hold()
                 await self._post("/start_weight_update", None)
                 await self._post("/update_weights", {"update_info": dict(update.update_info)})
                 await self._post("/finish_weight_update", {"weight_version": str(update.version)})
-                await self._post("/reset_prefix_cache", None)
+                if self.update_mode is not UpdateMode.keep:  # it would compute again what stands still
+                    await self._post("/reset_prefix_cache", None)
+                self.renew(update.version)
                 await self.resume()
                 return await self._verify(update.version, probe)
         except (EngineError, TimeoutError) as error:
@@ -130,19 +162,51 @@ class VllmEngine:
             )
         return difference
 
+    async def load(self) -> EngineLoad:
+        """See `engine.base.Engine`."""
+        return _load((await self._ask("GET", "/metrics", None)).decode())
+
+    async def sleep(self) -> None:
+        """See `engine.base.Engine`: the weights go to main memory, and the KV cache is dropped."""
+        await self._post("/sleep?level=1&mode=wait", None)
+
+    async def wake(self) -> None:
+        """See `engine.base.Engine`."""
+        await self._post("/wake_up", None)
+
     async def _post(self, path: str, body: Any) -> Any:
+        content = await self._ask("POST", path, body)
+        return orjson.loads(content) if content else None
+
+    async def _ask(self, method: str, path: str, body: Any) -> bytes:
         if self._http is None:
             raise EngineError(f"the client of {self.url} is not open")
         try:
-            async with self._http.post(self.url + path, json=body) as response:
+            async with self._http.request(method, self.url + path, json=body) as response:
                 content = await response.read()
-                if response.status != 200:
-                    raise EngineError(
-                        f"vLLM answered {path} with {response.status}: {content[:500].decode(errors='replace')}"
-                    )
-        except (aiohttp.ClientError, TimeoutError) as error:
-            raise EngineError(f"no answer from vLLM at {self.url}{path}: {error!r}") from error
-        return orjson.loads(content) if content else None
+        except TimeoutError as error:
+            raise EngineError(f"no answer from vLLM at {self.url}{path} in time: {error!r}") from error
+        except aiohttp.ClientError as error:
+            raise EngineLostError(f"no answer from vLLM at {self.url}{path}: {error!r}") from error
+        if response.status != 200:
+            raise EngineError(f"vLLM answered {path} with {response.status}: {content[:500].decode(errors='replace')}")
+        return content
+
+
+def _load(page: str) -> EngineLoad:
+    """What the page of Prometheus metrics says, summed over vLLM's own engines."""
+    sums: dict[str, float] = {}
+    for line in page.splitlines():
+        if line.startswith("vllm:"):
+            name, _, value = line.rpartition(" ")
+            name = name.partition("{")[0]
+            sums[name] = sums.get(name, 0.0) + float(value)
+    running, waiting = sums.get("vllm:num_requests_running"), sums.get("vllm:num_requests_waiting")
+    return EngineLoad(
+        kv_cache_usage=sums.get("vllm:kv_cache_usage_perc"),
+        running=None if running is None else int(running),
+        waiting=None if waiting is None else int(waiting),
+    )
 
 
 def _generation(answer: dict[str, Any], seconds: float) -> Generation:

@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import aiohttp
 
@@ -22,7 +22,11 @@ from rl_agent.engine.vllm_client import VllmEngine
 from rl_agent.errors import ConfigError, EngineError
 from rl_agent.secrets import child_environment, is_root
 
+if TYPE_CHECKING:
+    from rl_agent.config.engine import UpdateMode
+
 SERVED_NAME: Final = "policy"
+LOOPBACK: Final = "127.0.0.1"
 _KEEP_ALIVE_S: Final = 3600
 """Longer than any pause between two requests of ours, so that the server never closes a pooled connection first."""
 _STOP_TIMEOUT_S: Final = 15.0
@@ -42,6 +46,7 @@ class VllmServer:
         *,
         host: str,
         port: int,
+        update_mode: UpdateMode,
         dtype: str,
         max_model_len: int | None,
         max_num_seqs: int,
@@ -58,6 +63,7 @@ class VllmServer:
     ) -> None:
         self.host = host
         self.port = port
+        self.update_mode = update_mode
         self.dtype = dtype
         self.max_model_len = max_model_len
         self.max_num_seqs = max_num_seqs
@@ -75,7 +81,16 @@ class VllmServer:
         self._process: asyncio.subprocess.Process | None = None
         self._log: Path | None = None
 
-    async def start(self, *, model_folder: Path, log: Path, weight_backend: str, max_context_tokens: int) -> str:
+    async def start(
+        self,
+        *,
+        model_folder: Path,
+        log: Path,
+        weight_backend: str,
+        max_context_tokens: int,
+        node_address: str = LOOPBACK,
+        sleeps: bool = False,
+    ) -> str:
         """Start the server and wait until it answers; returns its URL.
 
         Raises ConfigError for a port in use or a model folder without config.json, EngineError with the log's last error
@@ -85,9 +100,10 @@ class VllmServer:
             raise ConfigError(
                 f"model folder {model_folder} has no config.json; set model.path to a Hugging Face folder"
             )
-        port = self.port or free_port(self.host)
-        require_free_port(self.host, port, "engine.port")
-        self.url = f"http://{self.host}:{port}"
+        host = node_address if self.host == "auto" else self.host
+        port = self.port or free_port(host)
+        require_free_port(host, port, "engine.port")
+        self.url = f"http://{host}:{port}"
         self._log = log
         with log.open("ab") as output:
             self._process = await asyncio.create_subprocess_exec(
@@ -95,7 +111,10 @@ class VllmServer:
                 sys.executable,
                 "-m",
                 "vllm.entrypoints.openai.api_server",
-                *self._arguments(model_folder, port, weight_backend, max_context_tokens),
+                *self._arguments(model_folder, weight_backend, max_context_tokens),
+                *("--host", host, "--port", str(port)),
+                *(("--enable-sleep-mode",) if sleeps else ()),
+                *self.extra_args,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,
                 stderr=asyncio.subprocess.STDOUT,
@@ -119,29 +138,25 @@ class VllmServer:
 
     def client(self, address: str) -> VllmEngine:
         """See `engine.base.EngineServer`."""
-        return VllmEngine(url=address, request_timeout_s=self.request_timeout_s, probe_tolerance=self.probe_tolerance)
+        return VllmEngine(
+            url=address,
+            request_timeout_s=self.request_timeout_s,
+            probe_tolerance=self.probe_tolerance,
+            update_mode=self.update_mode,
+        )
 
-    def _arguments(self, model_folder: Path, port: int, weight_backend: str, max_context_tokens: int) -> list[str]:
-        arguments = [
-            "--model",
-            str(model_folder),
-            "--served-model-name",
-            SERVED_NAME,
-            "--host",
-            self.host,
-            "--port",
-            str(port),
-        ]
+    def _arguments(self, model_folder: Path, weight_backend: str, max_context_tokens: int) -> list[str]:
+        arguments = ["--model", str(model_folder), "--served-model-name", SERVED_NAME]
         arguments += ["--dtype", self.dtype, "--max-model-len", str(self.max_model_len or max_context_tokens)]
         arguments += ["--max-num-seqs", str(self.max_num_seqs), "--tensor-parallel-size", str(self.tensor_parallel)]
-        arguments += ["--enable-scale-out", "--disable-uvicorn-access-log"]
+        arguments += ["--enable-scale-out", "--disable-uvicorn-access-log", "--enable-prompt-tokens-details"]
         arguments += ["--worker-extension-cls", "rl_agent.weights.vllm_receiver.WorkerExtension"]
         arguments += ["--weight-transfer-config", f'{{"backend":"{weight_backend}"}}']
         if self.eager:
             arguments.append("--enforce-eager")
         if self.gpu_memory_utilization is not None:
             arguments += ["--gpu-memory-utilization", str(self.gpu_memory_utilization)]
-        return [*arguments, *self.extra_args]
+        return arguments
 
     def _environment(self) -> dict[str, str]:
         environment = {
@@ -232,7 +247,8 @@ def free_port(host: str) -> int:
 
 
 def require_free_port(host: str, port: int, key: str) -> None:
-    """Raise ConfigError, naming the config key, if `port` is taken."""
+    """Raise ConfigError, naming the config key, if `port` is taken. Host `auto` is loopback here."""
+    host = LOOPBACK if host == "auto" else host
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

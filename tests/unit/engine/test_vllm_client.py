@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from aiohttp import web
 
+from rl_agent.config.engine import UpdateMode
+from rl_agent.engine.base import EngineLoad, EngineLostError
 from rl_agent.engine.vllm_client import VllmEngine
 from rl_agent.errors import EngineError, LawError, WeightPushError
 from rl_agent.tokens.turn import FinishReason, Sampling
@@ -33,14 +35,19 @@ def choice(**changes: Any) -> dict[str, Any]:
 class Server:
     """Answers generations with `choice`, prompt log-probabilities with -1 each, and remembers what was asked."""
 
-    def __init__(self, answer: dict[str, Any] | None = None, fails_at: str | None = None) -> None:
+    def __init__(self, answer: dict[str, Any] | None = None, fails_at: str | None = None, page: str = "") -> None:
         self.answer = answer or choice()
+        self.page = page
+        self.queries: list[dict[str, str]] = []
         self.fails_at = fails_at
         self.asked: list[str] = []
         self.bodies: list[Any] = []
 
     async def handle(self, request: web.Request) -> web.Response:
         self.asked.append(request.path)
+        self.queries.append(dict(request.query))
+        if request.path == "/metrics":
+            return web.Response(text=self.page)
         body = await request.json() if request.can_read_body else None
         self.bodies.append(body)
         if request.path == self.fails_at:
@@ -53,7 +60,7 @@ class Server:
 
 
 @asynccontextmanager
-async def engine(server: Server) -> AsyncIterator[VllmEngine]:
+async def engine(server: Server, mode: UpdateMode = UpdateMode.drain) -> AsyncIterator[VllmEngine]:
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", server.handle)
     runner = web.AppRunner(app)
@@ -62,7 +69,7 @@ async def engine(server: Server) -> AsyncIterator[VllmEngine]:
     await site.start()
     try:
         url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        async with VllmEngine(url=url, request_timeout_s=5, probe_tolerance=1e-3) as client:
+        async with VllmEngine(url=url, request_timeout_s=5, probe_tolerance=1e-3, update_mode=mode) as client:
             yield client
     finally:
         await runner.cleanup()
@@ -104,7 +111,7 @@ async def test_a_refusal_of_the_server_is_an_engine_error_with_its_words() -> No
 
 async def test_no_server_is_an_engine_error() -> None:
     async with VllmEngine(url="http://127.0.0.1:9", request_timeout_s=5, probe_tolerance=1e-3) as client:
-        with pytest.raises(EngineError, match="no answer from vLLM"):
+        with pytest.raises(EngineLostError, match="no answer from vLLM"):
             await client.generate(PROMPT, Sampling(), request_id="r")
 
 
@@ -144,3 +151,49 @@ async def test_a_failed_push_stays_paused_and_says_which_weights() -> None:
         with pytest.raises(WeightPushError, match="weights number 4"):
             await client.push(UPDATE, probe(-1.0))
     assert "/resume" not in server.asked
+
+
+@pytest.mark.parametrize(
+    ("mode", "pause"),
+    [(UpdateMode.drain, "wait"), (UpdateMode.keep, "keep"), (UpdateMode.abort, "abort")],
+)
+async def test_a_push_pauses_as_configured_and_keep_has_nothing_computed_again(mode: UpdateMode, pause: str) -> None:
+    server = Server()
+    async with engine(server, mode) as client:
+        await client.push(UPDATE, None)
+        await client.generate(PROMPT, Sampling(), request_id="s-t-0")
+    kept = mode is UpdateMode.keep
+    assert server.queries[server.asked.index("/pause")] == {"mode": pause} | ({"clear_cache": "false"} if kept else {})
+    assert ("/reset_prefix_cache" in server.asked) is not kept
+    assert server.bodies[-1].get("cache_salt") == ("v4" if kept else None)  # other weights' prefixes are not its own
+
+
+async def test_an_engine_is_met_again_only_when_the_meeting_point_is_another_one() -> None:
+    server = Server()
+    async with engine(server) as client:
+        for point in ("a", "a", "b"):
+            await client.push(WeightUpdate(version=1, update_info={}, init_info={"host": point}), None)
+    assert server.asked.count("/init_weight_transfer_engine") == 2
+
+
+async def test_the_load_is_read_from_the_metrics_page_and_summed_over_inner_engines() -> None:
+    page = """# HELP vllm:num_requests_running x
+vllm:num_requests_running{engine="0",model_name="policy"} 3.0
+vllm:num_requests_running{engine="1",model_name="policy"} 2.0
+vllm:num_requests_waiting{engine="0",model_name="policy"} 7.0
+vllm:num_requests_waiting_by_reason{engine="0",reason="capacity"} 5.0
+vllm:kv_cache_usage_perc{engine="0",model_name="policy"} 0.25
+"""
+    async with engine(Server(page=page)) as client:
+        assert await client.load() == EngineLoad(kv_cache_usage=0.25, running=5, waiting=7)
+    async with engine(Server(page="")) as client:
+        assert await client.load() == EngineLoad()
+
+
+async def test_sleep_waits_for_requests_and_wake_takes_everything_back() -> None:
+    server = Server()
+    async with engine(server) as client:
+        await client.sleep()
+        await client.wake()
+    assert server.asked == ["/sleep", "/wake_up"]
+    assert server.queries == [{"level": "1", "mode": "wait"}, {}]
