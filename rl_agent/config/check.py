@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 from rl_agent.config.check_algo import algo_problems
+from rl_agent.config.check_job import job_problems
 from rl_agent.config.check_sandbox import sandbox_problems
 from rl_agent.errors import ConfigError
 
@@ -41,6 +42,7 @@ def check(config: Config) -> list[Problem]:
         *_files(config),
         *_sandbox(config),
         *_algo(config),
+        *_job(config),
     ]
 
 
@@ -159,6 +161,10 @@ def _files(config: Config) -> Iterator[Problem]:
 
 def _algo(config: Config) -> Iterator[Problem]:
     yield from (Problem(*parts) for parts in algo_problems(config.algo))
+
+
+def _job(config: Config) -> Iterator[Problem]:
+    yield from (Problem(*parts) for parts in job_problems(config))
 
 
 def _sandbox(config: Config) -> Iterator[Problem]:

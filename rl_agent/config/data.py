@@ -9,6 +9,15 @@ from typing import Final
 from omegaconf import MISSING
 
 
+class ToySplit(StrEnum):
+    """Which toy tasks."""
+
+    train = "train"
+    """Endless, by seed."""
+    held_out = "held_out"
+    """The same for every seed: the first 64 are the set of `eval/p_right`. Never generated for training."""
+
+
 @dataclass(slots=True, kw_only=True)
 class ToyDataConfig:
     """Generated one-file repositories with one bug each."""
@@ -16,6 +25,7 @@ class ToyDataConfig:
     _target_: str = "rl_agent.tasks.toy.ToyTasks"
     kinds: list[str] = field(default_factory=lambda: ["sub", "add", "max", "ge", "lt", "even", "last", "up"])
     """Kinds of bug, one task of each in turn, so that every step sees every kind equally often."""
+    split: ToySplit = ToySplit.train
     image: str = "host"
     """Any image with python3 will do: the hidden tests need its standard library only."""
     planted: int = 0

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Final
 
 
@@ -59,4 +60,51 @@ class ValidateJobConfig:
     """Tasks at the same time."""
 
 
-SCHEMAS: Final = {"validate": ValidateJobConfig, "train": TrainJobConfig, "sft": SftJobConfig}
+@dataclass(slots=True, kw_only=True)
+class RolloutJobConfig:
+    """Sample and save, without training: `algo.group_size` rollouts of each task."""
+
+    _target_: str = "rl_agent.jobs.rollout.run"
+    tasks: int | None = None
+    """How many; null: each row once, and 64 of a source without end."""
+    checkpoint: str | None = None
+    """Weights that sample: a run folder, its `exports/step_<n>` or `checkpoints/step_<n>`, or a Hugging Face folder. Null: the model's own."""
+
+
+class Interval(StrEnum):
+    """How the confidence interval of a mean over tasks is made."""
+
+    wilson = "wilson"
+    """Wilson's score interval: never of width 0; too wide where a task has several rollouts."""
+    bootstrap = "bootstrap"
+    """Percentiles of resampled tasks; of width 0 where all tasks agree."""
+
+
+@dataclass(slots=True, kw_only=True)
+class EvaluateJobConfig:
+    """Measure a policy: pass@k over the tasks of a split."""
+
+    _target_: str = "rl_agent.jobs.evaluate.run"
+    tasks: int | None = None
+    """How many; null: each row once, and 64 of a source without end."""
+    rollouts: int = 4
+    """Of each task. The more, the less pass@k varies."""
+    k: list[int] = field(default_factory=lambda: [1, 4])
+    """Of pass@k; none larger than `rollouts`."""
+    checkpoint: str | None = None
+    """Weights that sample: a run folder, its `exports/step_<n>` or `checkpoints/step_<n>`, or a Hugging Face folder. Null: the model's own."""
+    greedy: bool = False
+    """Sample at temperature 0, whatever `rollout.sampling` says; one rollout a task is enough then."""
+    interval: Interval = Interval.wilson
+    confidence: float = 0.95
+    shown: int = 40
+    """Rows of the table of tasks on the console; evaluation.jsonl has all."""
+
+
+SCHEMAS: Final = {
+    "validate": ValidateJobConfig,
+    "train": TrainJobConfig,
+    "sft": SftJobConfig,
+    "rollout": RolloutJobConfig,
+    "evaluate": EvaluateJobConfig,
+}

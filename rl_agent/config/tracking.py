@@ -25,7 +25,10 @@ class TrackingConfig:
     project: str = "rl_agent"
     entity: str | None = None
     group: str | None = None
+    """null: the runs of a sweep (`-m`) share one, named after the sweep; others have none."""
     tags: list[str] = field(default_factory=list)
+    rollout_table: int = 16
+    """Rollouts of a step that wandb's table of rollouts shows, texts cut; 0: no table. The run folder has all of them."""
     console: bool = True
     """A live view on a terminal; plain lines elsewhere."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from omegaconf import OmegaConf
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from rl_agent.rollout.group import Rollout
 
+_PLAIN: Final = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "min_p": 0.0}
+
 
 def require_recorded(root: Path, key: str) -> list[int]:
     """The steps of which the run folder `root` has rollouts. Raises ConfigError naming `key` if there are none."""
@@ -26,8 +28,8 @@ def require_recorded(root: Path, key: str) -> list[int]:
     steps = records.recorded_steps(RunFolder(root).rollouts)
     if not steps:
         raise ConfigError(
-            f"{key}={root}: it holds no recorded rollouts (rollouts/step_<n>.jsonl). Remedy: name a run folder of job=train "
-            "that has done a step with rollout.save=all"
+            f"{key}={root}: it holds no recorded rollouts (rollouts/step_<n>.jsonl). Remedy: name a run folder of job=train or "
+            "job=rollout that has done a step with rollout.save=all"
         )
     return steps
 
@@ -39,6 +41,19 @@ def require_whole_groups(root: Path, key: str) -> None:
         raise ConfigError(
             f"{key}={root}: that run kept only what failed (rollout.save=failures), so its groups are not whole. "
             "Remedy: a run with rollout.save=all"
+        )
+
+
+def require_plain_sampling(root: Path, key: str) -> None:
+    """Raise ConfigError for rollouts whose log-probabilities are not those of the distribution that was sampled."""
+    config = root / "config.yaml"
+    sampling = OmegaConf.select(OmegaConf.load(config), "rollout.sampling") if config.is_file() else None
+    changed = [name for name, plain in _PLAIN.items() if sampling is not None and sampling.get(name, plain) != plain]
+    if changed:
+        raise ConfigError(
+            f"{key}={root}: that run sampled with {', '.join(f'rollout.sampling.{n}={sampling[n]}' for n in changed)}, so the recorded "
+            "log-probabilities are not those that its tokens were drawn with. Remedy: a run with temperature 1 and no other filter; "
+            "or job=sft job.rollouts=, which needs no log-probabilities"
         )
 
 

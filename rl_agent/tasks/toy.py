@@ -11,6 +11,7 @@ import zlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from rl_agent.config.data import ToySplit
 from rl_agent.errors import ConfigError
 from rl_agent.tasks.task import EvalCmdSpec, Task
 from rl_agent.tasks.toy_kinds import ARGUMENTS, FILES, FUNCTIONS, KINDS, BugKind
@@ -149,17 +150,27 @@ def _kind(name: str) -> BugKind:
 class ToyTasks:
     """The toy tasks as a task source."""
 
-    def __init__(self, *, kinds: list[str], image: str, planted: int = 0, replay: str | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        kinds: list[str],
+        image: str,
+        split: ToySplit = ToySplit.train,
+        planted: int = 0,
+        replay: str | None = None,
+    ) -> None:
         if not kinds:
             raise ConfigError("data.kinds is empty: name at least one kind of toy bug")
         self.kinds = kinds
         self.image = image
+        self.split = split
         self.planted = planted
         self.replay = replay
         for name in kinds:
             _kind(name)
 
     def tasks(self, seed: int, start: int = 0) -> Iterator[Task]:
-        """See TaskSource."""
-        for position, toy in enumerate(toy_tasks(seed, "train", self.kinds, start), start=start):
+        """See TaskSource. The held-out tasks are the same for every seed."""
+        of = 0 if self.split is ToySplit.held_out else seed
+        for position, toy in enumerate(toy_tasks(of, self.split.value, self.kinds, start), start=start):
             yield toy.planted(self.image, position) if position < self.planted else toy.as_task(self.image)

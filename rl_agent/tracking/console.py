@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, Self
 from rich.console import Console as RichConsole
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -80,6 +81,15 @@ class Console:
         self._progress.update(self._steps, completed=step)
         self._progress.reset(self._rollouts)
         self._statuses.clear()
+
+    def table(self, title: str, rows: Sequence[Mapping[str, str]]) -> None:
+        """Rows with the same columns."""
+        table = Table(title=title, title_justify="left")
+        for name in rows[0] if rows else ():
+            table.add_column(name, overflow="fold")
+        for row in rows:
+            table.add_row(*(Text(value) for value in row.values()))
+        self._rich.print(table)
 
     def summary(self, history: Sequence[Mapping[str, float]], figures: Mapping[str, str]) -> None:
         """The table of the end: first and last three steps, and what else is worth a line."""

@@ -4,26 +4,35 @@ from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING, Any, Self
+import uuid
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import wandb
 
 from rl_agent.config.tracking import WandbMode
 from rl_agent.run_folder import write_atomic
 from rl_agent.secrets import require
+from rl_agent.tracking.rollout_table import rollout_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from types import TracebackType
 
     from rl_agent.config.tracking import TrackingConfig
+    from rl_agent.rollout.group import Group
     from rl_agent.run_folder import RunFolder
+
+WANDB_ID: Final = "wandb_id.txt"
+"""In the run folder: under which id wandb knows the run, so that a resumed one is the same."""
+
+SWEEP: Final = "multirun.yaml"
 
 
 class Tracker:
     """Writes the same keys to `metrics.jsonl` and to wandb. Use as a context manager."""
 
     def __init__(self, config: TrackingConfig, folder: RunFolder, resolved: Mapping[str, Any], *, run_id: str) -> None:
+        """`run_id`: what wandb shows as the run's name. Its id is another, since names come again: see `wandb_id`."""
         self._config = config
         self._folder = folder
         self._resolved = resolved
@@ -38,9 +47,10 @@ class Tracker:
                 mode="online" if self._config.wandb is WandbMode.online else "offline",
                 project=self._config.project,
                 entity=self._config.entity,
-                group=self._config.group,
+                group=self._config.group or sweep_of(self._folder),
                 tags=self._config.tags,
-                id=self._run_id,
+                name=self._run_id,
+                id=wandb_id(self._folder),
                 resume="allow" if self._config.wandb is WandbMode.online else None,
                 dir=str(self._folder.root),
                 config=dict(self._resolved),
@@ -68,8 +78,38 @@ class Tracker:
         if self._run is not None:
             self._run.log(dict(metrics), step=step)
 
+    def table(self, name: str, rows: Sequence[Mapping[str, Any]], step: int | None = None) -> None:
+        """A table in wandb; nested values as JSON. Rows have the same columns."""
+        if self._run is None or not rows:
+            return
+        cells = [[_cell(value) for value in row.values()] for row in rows]
+        self._run.log({name: wandb.Table(columns=list(rows[0]), data=cells, allow_mixed_types=True)}, step=step)
+
+    def rollouts(self, step: int, groups: Sequence[Group]) -> None:
+        """Wandb's table of rollouts: `tracking.rollout_table` of the step's."""
+        self.table("rollouts", rollout_rows(groups, self._config.rollout_table), step)
+
     def summary(self, figures: Mapping[str, Any]) -> None:
         """The figures of the end."""
         write_atomic(self._folder.root / "summary.json", json.dumps(dict(figures), indent=2).encode())
         if self._run is not None:
             self._run.summary.update(dict(figures))
+
+
+def wandb_id(folder: RunFolder) -> str:
+    """The run's id in wandb: made once, and kept in its folder."""
+    path = folder.root / WANDB_ID
+    if not path.is_file():
+        folder.root.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, uuid.uuid4().hex[:16].encode())
+    return path.read_text()
+
+
+def sweep_of(folder: RunFolder) -> str | None:
+    """The name of the sweep that the run is part of: Hydra keeps `multirun.yaml` beside its runs' folders. None for a single run."""
+    parent = folder.root.parent
+    return f"sweep {parent.parent.name} {parent.name}" if (parent / SWEEP).is_file() else None
+
+
+def _cell(value: Any) -> Any:
+    return json.dumps(value) if isinstance(value, dict | list | tuple) else value

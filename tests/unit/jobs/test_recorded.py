@@ -13,7 +13,12 @@ from omegaconf import OmegaConf
 from rl_agent.config.rollout import SaveRollouts
 from rl_agent.errors import ConfigError
 from rl_agent.graders.base import Verdict, VerdictStatus
-from rl_agent.jobs.recorded import require_known_tokens, require_recorded, require_whole_groups
+from rl_agent.jobs.recorded import (
+    require_known_tokens,
+    require_plain_sampling,
+    require_recorded,
+    require_whole_groups,
+)
 from rl_agent.jobs.sft import _batches_of, _chosen
 from rl_agent.rollout import records
 from rl_agent.rollout.group import Rollout
@@ -81,6 +86,14 @@ def test_a_run_that_kept_failures_only_cannot_be_replayed(tmp_path: Path, saved:
     else:
         with pytest.raises(ConfigError, match="groups are not whole"):
             require_whole_groups(tmp_path, "data.replay")
+
+
+def test_rollouts_that_were_drawn_at_another_temperature_cannot_be_replayed(tmp_path: Path) -> None:
+    OmegaConf.save({"rollout": {"sampling": {"temperature": 1.0, "top_k": -1}}}, tmp_path / "config.yaml")
+    require_plain_sampling(tmp_path, "data.replay")
+    OmegaConf.save({"rollout": {"sampling": {"temperature": 0.6}}}, tmp_path / "config.yaml")
+    with pytest.raises(ConfigError, match=r"rollout\.sampling\.temperature=0\.6.*job=sft"):
+        require_plain_sampling(tmp_path, "data.replay")
 
 
 def test_rollouts_of_another_model_are_refused(tmp_path: Path, model: Path) -> None:

@@ -1,0 +1,65 @@
+"""How good a policy is, from n rollouts of each task: pass@k, and an interval over tasks. Pure functions."""
+
+from __future__ import annotations
+
+import math
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from rl_agent.config.job import Interval
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+RESAMPLES: Final = 10_000
+"""Of the bootstrap: its quantiles then vary by less than a percent of the interval's width."""
+
+
+def pass_at_k(n: int, c: int, k: int) -> float:
+    """The chance that at least one of k rollouts solves the task, estimated without bias from n rollouts of which c solved it.
+
+    Chen et al. 2021 (arXiv 2107.03374), equation 1:
+
+        pass@k = E[ 1 - C(n - c, k) / C(n, k) ] = 1 - prod_{i = n - c + 1}^{n} (1 - k / i)
+
+    the share of all k-subsets of the n rollouts that hold at least one of the c; 1 where fewer than k did not solve it. The product
+    needs no large binomials. (The obvious 1 - (1 - c / n)^k is biased: it is too low.) Example: n = 4, c = 1, k = 2: of 6 pairs
+    3 hold the one, so 0.5.
+
+    Raises ValueError unless 0 <= c <= n and 1 <= k <= n.
+    """
+    if not 0 <= c <= n or not 1 <= k <= n:
+        raise ValueError(f"pass@k needs 0 <= c <= n and 1 <= k <= n, got n={n}, c={c}, k={k}")
+    if n - c < k:
+        return 1.0
+    return 1.0 - math.prod(1.0 - k / i for i in range(n - c + 1, n + 1))
+
+
+def interval(values: Sequence[float], kind: Interval, *, confidence: float, seed: int) -> tuple[float, float]:
+    """A confidence interval of the mean of `values`, one a task, each in [0, 1]. The tasks are the sample, not the rollouts.
+
+    bootstrap: percentiles of the means of resampled tasks (Efron 1979). wilson: Wilson's score interval (1927) for the mean p of m tasks,
+
+        ( p + z^2/2m  +-  z sqrt( p (1 - p) / m + z^2 / 4m^2 ) ) / ( 1 + z^2 / m ),   z = the normal quantile of (1 + confidence) / 2
+
+    which takes the variance of a task's value to be p (1 - p): exact for one rollout a task, too wide for more, and never of width 0.
+    Raises ValueError for no values.
+    """
+    if not values:
+        raise ValueError("an interval needs at least one task")
+    sample = np.asarray(values, dtype=np.float64)
+    count, mean = len(sample), float(sample.mean())
+    if kind is Interval.bootstrap:
+        rng = np.random.default_rng(seed)
+        means = np.concatenate(
+            [sample[rng.integers(0, count, (100, count))].mean(axis=1) for _ in range(RESAMPLES // 100)]
+        )
+        low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
+        return float(low), float(high)
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    centre = mean + z * z / (2 * count)
+    width = z * math.sqrt(mean * (1 - mean) / count + z * z / (4 * count * count))
+    scale = 1 + z * z / count
+    return max(0.0, (centre - width) / scale), min(1.0, (centre + width) / scale)

@@ -1,0 +1,36 @@
+"""Contradictions of sampling jobs are named before anything starts."""
+
+from __future__ import annotations
+
+import pytest
+
+from rl_agent.config.check import check
+from tests.unit.config.test_composition import composed
+
+
+@pytest.mark.parametrize("job", ["rollout", "evaluate"])
+def test_the_default_of_a_sampling_job_has_no_contradiction(job: str) -> None:
+    assert check(composed(f"job={job}")) == []
+    assert check(composed(f"job={job}", "rollout.sampling.temperature=0.6", "rollout.sampling.top_p=0.95")) == []
+
+
+@pytest.mark.parametrize(
+    ("overrides", "place"),
+    [
+        (["job.k=[1,8]"], "job.k"),
+        (["job.k=[]"], "job.k"),
+        (["job.k=[0]"], "job.k"),
+        (["job.rollouts=0", "job.k=[1]"], "job.rollouts"),
+        (["job.greedy=true"], "job.greedy"),
+        (["job.confidence=1.5"], "job.confidence"),
+        (["rollout.save=failures"], "rollout.save"),
+        (["job.tasks=0"], "job.tasks"),
+        (["job.checkpoint=/does/not/exist"], "job.checkpoint"),
+    ],
+)
+def test_a_contradiction_is_named(overrides: list[str], place: str) -> None:
+    assert place in {problem.where for problem in check(composed("job=evaluate", *overrides))}
+
+
+def test_a_greedy_evaluation_of_one_rollout_is_fine() -> None:
+    assert check(composed("job=evaluate", "job.greedy=true", "job.rollouts=1", "job.k=[1]")) == []
