@@ -109,9 +109,10 @@ class Algorithm:
         if self.correction.proximal is Proximal.recomputed:
             old = np.where(batch.loss_mask, batch.scores.get(Need.OLD_LOGPROBS), np.float32(0.0))
         divergence = self._divergence(batch, old)
+        kl = None if divergence is None else float(divergence.sum(dtype=np.float64)) / int(batch.loss_mask.sum())
         if divergence is not None and self.kl.place is KlPlace.reward:
-            earned = divergence * np.float32(-coefficient) * batch.loss_mask
-            batch = replace(batch, token_rewards=earned)
+            divergence *= np.float32(-coefficient)
+            batch = replace(batch, token_rewards=divergence)
         advantages, value_targets = self._credited(batch)
         terms = None
         if self.correction.proximal is Proximal.recomputed and not isinstance(self.correction, NoCorrection):
@@ -124,7 +125,7 @@ class Algorithm:
             corrected=None if terms is None else terms.corrected.numpy(),
             marked=self.loss.marks(batch, advantages) if isinstance(self.loss, MarksTokens) else None,
             value_targets=value_targets,
-            kl=None if divergence is None else float(divergence[batch.loss_mask].mean(dtype=np.float64)),
+            kl=kl,
             kl_coefficient=coefficient,
         )
 
@@ -156,9 +157,11 @@ class Algorithm:
             if inputs.corrected is not None:
                 metrics["correction/changed"] = inputs.corrected
         if inputs.reference_logprobs is not None:
-            penalty = self.kl(inputs.logprobs, inputs.reference_logprobs, inputs.rollout_logprobs)
+            in_loss = self.kl.place is KlPlace.loss
+            with torch.set_grad_enabled(in_loss and torch.is_grad_enabled()):
+                penalty = self.kl(inputs.logprobs, inputs.reference_logprobs, inputs.rollout_logprobs)
             metrics["reference_kl"] = penalty.detach()
-            if self.kl.place is KlPlace.loss:
+            if in_loss:
                 loss = loss + inputs.kl_coefficient * penalty
         return LossTerms(loss=loss, metrics=metrics)
 
@@ -205,11 +208,11 @@ class Algorithm:
         )
 
     def _divergence(self, batch: TrainBatch, old: Float32) -> Float32 | None:
-        """[T] float32: from the reference policy, before the update; None without a reference or without a trained token."""
+        """[T] float32: from the reference policy, before the update, 0 at tokens that do not train; None without either."""
         if self.kl.place is KlPlace.nowhere or not batch.loss_mask.any():
             return None
         reference = torch.from_numpy(batch.scores.get(Need.REFERENCE_LOGPROBS))
-        value: Float32 = self.kl(torch.from_numpy(old), reference, None).numpy()
+        value: Float32 = (self.kl(torch.from_numpy(old), reference, None) * torch.from_numpy(batch.loss_mask)).numpy()
         return value
 
 

@@ -91,15 +91,18 @@ class TrainBatch:
 
     def trained_tokens(self) -> Int32:
         """[R] int32: trained tokens of each rollout."""
-        of_segment = self.segment_sums(self.loss_mask)
+        of_segment = self._segment_sums(self.loss_mask, np.int32)
         return np.bincount(self.segment_rollout, weights=of_segment, minlength=len(self.rewards)).astype(np.int32)
 
     def segment_sums(self, values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
         """[S] float64: the sum of a [T] array over each segment."""
-        sums = np.zeros(len(self.segment_lengths))
+        return self._segment_sums(values, np.float64)
+
+    def _segment_sums(self, values: npt.NDArray[Any], dtype: Any) -> npt.NDArray[Any]:
+        sums = np.zeros(len(self.segment_lengths), dtype=dtype)
         filled = self.segment_lengths > 0  # `reduceat` takes an empty range for its first element
         if filled.any():
-            sums[filled] = np.add.reduceat(values, self.segment_starts()[filled], dtype=np.float64)
+            sums[filled] = np.add.reduceat(values, self.segment_starts()[filled], dtype=dtype)
         return sums
 
     def returns(self) -> Float32:

@@ -28,6 +28,29 @@ def floored(logprobs: Tensor) -> Tensor:
     return logprobs.clamp(min=LOGPROB_FLOOR)
 
 
+def likelihood_loss(logprobs: Tensor, factors: Tensor) -> Tensor:
+    """[t]: `-factor * floored(logprobs)`; nothing flows into the factors."""
+    return _LikelihoodLoss.apply(logprobs, factors)  # type: ignore[no-any-return, no-untyped-call]
+
+
+class _LikelihoodLoss(torch.autograd.Function):
+    """The gradient is minus the factor, and 0 below the floor: written down, which costs half of recording the steps."""
+
+    @override
+    @staticmethod
+    def forward(ctx: Any, logprobs: Tensor, factors: Tensor) -> Tensor:
+        slope = -factors
+        loss = logprobs.clamp(min=LOGPROB_FLOOR).mul_(slope)
+        ctx.save_for_backward(slope.mul_(logprobs >= LOGPROB_FLOOR))
+        return loss
+
+    @override
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        (slope,) = ctx.saved_tensors
+        return grads[0] * slope, None
+
+
 def sequence_sum(values: Tensor, mask: Tensor, sequence: Tensor) -> Tensor:
     """[t]: for each token the sum of `values` over the masked tokens of its sequence; accumulated in float64."""
     return _OfSequence.apply(values, mask, sequence, False)  # type: ignore[no-any-return, no-untyped-call]
@@ -74,7 +97,7 @@ def _spread(
     before: bool,
 ) -> Tensor:
     """`before`: only masked values are summed. The tokens of a sequence stand in runs `[start, end)`."""
-    chosen = values.masked_fill(~mask, 0.0) if before else values
+    chosen = torch.where(mask, values, 0.0) if before else values
     sums = _sums(chosen, starts, ends, inverse, sequences)
     of_run = (sums if counts is None else sums / counts)[inverse].to(values.dtype)
     if values.device.type == "cpu":  # NumPy's is twenty times as fast there
@@ -85,7 +108,8 @@ def _spread(
 def _sums(values: Tensor, starts: Tensor, ends: Tensor, inverse: Tensor, sequences: int) -> Tensor:
     """[sequences] float64."""
     if values.device.type == "cpu" and len(starts):  # NumPy's is six times as fast there
-        of_run = torch.from_numpy(np.add.reduceat(values.detach().numpy(), starts.numpy(), dtype=np.float64))
+        counted = np.int64 if values.dtype is torch.bool else np.float64
+        of_run = torch.from_numpy(np.add.reduceat(values.detach().numpy(), starts.numpy(), dtype=counted)).double()
     else:
         at_ends = values.cumsum(0, dtype=torch.float64)[ends - 1]
         of_run = at_ends.diff(prepend=at_ends.new_zeros(1))

@@ -4,6 +4,11 @@
     A_t     = delta_t + gamma * lambda * A_{t+1}
     target of the critic = A_t + V_t
 
+and so, with the deltas written out, A_t = G_t - V_t for the lambda-return, which is what is computed (one array less, and no
+difference of large numbers on the way):
+
+    G_t = r_t + gamma * (1 - lambda) * V_{t+1} + gamma * lambda * G_{t+1}
+
 over a rollout's trained tokens alone: t + 1 is the policy's own next token, whatever the environment said in between. Worked: r =
 1, 2, 3, V = 0.5, 1, 1.5, gamma = lambda = 1: A = 5.5, 4, 1.5, targets 6, 5, 3.
 """
@@ -16,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rl_agent.algo.advantage.discount import discounted_sums
-from rl_agent.algo.advantage.spread import whitened
+from rl_agent.algo.advantage.spread import standardised
 from rl_agent.algo.advantage.trajectory import trajectories
 from rl_agent.algo.scores import Need
 
@@ -48,20 +53,28 @@ class GaeAdvantage:
     def with_targets(self, batch: TrainBatch) -> tuple[Float32, Float32]:
         """Advantages, and what the critic should have said: [T] float32 each."""
         own = trajectories(batch)
-        values = batch.scores.get(Need.VALUES)
-        raw = generalised_advantages(own.rewards, values[own.places], own.lengths, gamma=self.gamma, lam=self.lam)
-        total = len(batch.tokens)
-        targets = values + own.spread(raw, total)
-        if self.whiten:
-            raw = whitened(raw, np.ones(len(raw), dtype=np.bool_))
-        return own.spread(raw, total), targets
+        old = batch.scores.get(Need.VALUES)
+        values = old[own.places]
+        earned = following(values, own.lengths, self.gamma * (1.0 - self.lam))
+        own.add_rewards(earned)
+        returns = discounted_sums(earned, own.lengths, self.gamma * self.lam)
+        targets = old.copy()
+        targets[own.places] = returns
+        returns -= values
+        return own.spread(standardised(returns) if self.whiten else returns, len(old)), targets
+
+
+def following(values: npt.NDArray[Any], lengths: npt.NDArray[Any], factor: float) -> npt.NDArray[np.float64]:
+    """[n] values, [R] lengths -> [n] float64: the value of a trajectory's next token, times `factor`; 0 after its last."""
+    moved = np.empty(len(values))
+    np.multiply(values[1:], factor, out=moved[:-1])
+    moved[np.cumsum(lengths)[np.asarray(lengths) > 0] - 1] = 0.0
+    return moved
 
 
 def generalised_advantages(
     rewards: npt.NDArray[Any], values: npt.NDArray[Any], lengths: npt.NDArray[Any], *, gamma: float, lam: float
 ) -> npt.NDArray[np.float64]:
     """[n] rewards and values of trajectories that stand one after the other, [R] their lengths -> [n] float64."""
-    values = values.astype(np.float64)
-    following = np.concatenate([values[1:], [0.0]]) if len(values) else values.copy()
-    following[np.cumsum(lengths)[np.asarray(lengths) > 0] - 1] = 0.0
-    return discounted_sums(rewards + gamma * following - values, lengths, gamma * lam)
+    earned = rewards + following(values, lengths, gamma * (1.0 - lam))
+    return discounted_sums(earned, lengths, gamma * lam) - values

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rl_agent.algo.advantage.discount import discounted_sums
-from rl_agent.algo.advantage.spread import group_means, says_nothing, whitened
+from rl_agent.algo.advantage.spread import group_means, says_nothing, standardised
 from rl_agent.algo.advantage.trajectory import trajectories
 
 if TYPE_CHECKING:
@@ -37,7 +37,9 @@ class ReinforcePlusPlusAdvantage:
             silent = says_nothing(batch.rewards, batch.rollout_group)
             batch = replace(batch, rewards=np.where(silent, 0.0, centred).astype(np.float32))
         own = trajectories(batch)
-        returns = discounted_sums(own.rewards, own.lengths, self.gamma)
+        earned = np.zeros(int(own.lengths.sum()))
+        own.add_rewards(earned)
+        returns = discounted_sums(earned, own.lengths, self.gamma)
         if self.whiten:
-            returns = whitened(returns, np.ones(len(returns), dtype=np.bool_))
+            returns = standardised(returns)
         return own.spread(returns, len(batch.tokens))

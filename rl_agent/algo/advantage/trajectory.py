@@ -10,19 +10,28 @@ import numpy as np
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from rl_agent.algo.batch import Float32, Int32, TrainBatch
+    from rl_agent.algo.batch import Bool, Float32, Int32, TrainBatch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trajectories:
     """The trained tokens of the batch, rollout after rollout, each in the order of time: `n` in all."""
 
-    places: npt.NDArray[np.int64]
-    """[n]: where they stand in the batch's [T] arrays."""
+    places: npt.NDArray[np.int64] | Bool
+    """Where they stand in the batch's [T] arrays: [n] indices, or the [T] mask where they stand in this order already."""
     lengths: Int32
     """[R]: how many each rollout has."""
-    rewards: npt.NDArray[np.float64]
-    """[n]: the rollout's reward at its last trained token, and what single tokens earn."""
+    rewards: Float32
+    """[R]: what each rollout earns with its last trained token."""
+    token_rewards: Float32 | None
+    """[n]: what single tokens earn; None: nothing."""
+
+    def add_rewards(self, values: npt.NDArray[np.float64]) -> None:
+        """To [n] float64, in place."""
+        if self.token_rewards is not None:
+            values += self.token_rewards
+        acted = self.lengths > 0
+        values[np.cumsum(self.lengths)[acted] - 1] += self.rewards[acted]
 
     def spread(self, values: npt.NDArray[Any], total: int) -> Float32:
         """[n] -> [T] float32, 0 at tokens that do not train."""
@@ -33,13 +42,14 @@ class Trajectories:
 
 def trajectories(batch: TrainBatch) -> Trajectories:
     """See `Trajectories`."""
-    places = np.flatnonzero(batch.loss_mask)
-    rollout = batch.token_rollout()[places]
-    if (np.diff(rollout) < 0).any():  # segments of one rollout do not stand together
-        order = np.argsort(rollout, kind="stable")
-        places, rollout = places[order], rollout[order]
-    lengths = np.bincount(rollout, minlength=len(batch.rewards)).astype(np.int32)
-    rewards = np.zeros(len(places)) if batch.token_rewards is None else batch.token_rewards[places].astype(np.float64)
-    acted = lengths > 0
-    rewards[np.cumsum(lengths)[acted] - 1] += batch.rewards[acted]
-    return Trajectories(places=places, lengths=lengths, rewards=rewards)
+    places: npt.NDArray[Any] = batch.loss_mask
+    if (np.diff(batch.segment_rollout) < 0).any():  # rollouts do not stand one after the other
+        places = np.flatnonzero(batch.loss_mask)
+        places = places[np.argsort(batch.token_rollout()[places], kind="stable")]
+    earned = batch.token_rewards
+    return Trajectories(
+        places=places,
+        lengths=batch.trained_tokens(),
+        rewards=batch.rewards,
+        token_rewards=None if earned is None else earned[places],
+    )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rl_agent.algo.base import LossTerms
-from rl_agent.algo.ratio import floored, log_ratio
+from rl_agent.algo.ratio import likelihood_loss, log_ratio
 
 if TYPE_CHECKING:
     from rl_agent.algo.base import LossInput
@@ -29,6 +29,6 @@ class CispoLoss:
         ratio = log_ratio(inputs.logprobs.detach(), inputs.old_logprobs).exp()
         weight = ratio.clamp(1.0 - self.clip_low, 1.0 + self.clip_high)
         return LossTerms(
-            loss=-weight * inputs.advantages * floored(inputs.logprobs),
+            loss=likelihood_loss(inputs.logprobs, weight * inputs.advantages),
             metrics={"clip_fraction": weight != ratio, "ratio": ratio},
         )

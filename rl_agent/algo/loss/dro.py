@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rl_agent.algo.base import LossTerms
-from rl_agent.algo.ratio import floored, log_ratio
+from rl_agent.algo.ratio import likelihood_loss, log_ratio
 
 if TYPE_CHECKING:
     from rl_agent.algo.base import LossInput
@@ -31,5 +31,5 @@ class DroLoss:
     def __call__(self, inputs: LossInput) -> LossTerms:
         """`ratio`: how far the policy has gone."""
         log = log_ratio(inputs.logprobs, inputs.old_logprobs)
-        loss = -inputs.advantages * floored(inputs.logprobs) + 0.5 * self.beta * log.square()
+        loss = likelihood_loss(inputs.logprobs, inputs.advantages) + 0.5 * self.beta * log.square()
         return LossTerms(loss=loss, metrics={"ratio": log.detach().exp()})

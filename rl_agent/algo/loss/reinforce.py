@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rl_agent.algo.base import LossTerms
-from rl_agent.algo.ratio import floored, log_ratio
+from rl_agent.algo.ratio import likelihood_loss, log_ratio
 
 if TYPE_CHECKING:
     from rl_agent.algo.base import LossInput
@@ -22,4 +22,4 @@ class ReinforceLoss:
     def __call__(self, inputs: LossInput) -> LossTerms:
         """`ratio`: how far the policy has gone; nothing is done about it."""
         ratio = log_ratio(inputs.logprobs.detach(), inputs.old_logprobs).exp()
-        return LossTerms(loss=-inputs.advantages * floored(inputs.logprobs), metrics={"ratio": ratio})
+        return LossTerms(loss=likelihood_loss(inputs.logprobs, inputs.advantages), metrics={"ratio": ratio})

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rl_agent.algo.base import LossTerms
-from rl_agent.algo.ratio import floored
+from rl_agent.algo.ratio import floored, likelihood_loss
 
 if TYPE_CHECKING:
     from rl_agent.algo.base import LossInput
@@ -21,5 +21,5 @@ class SftLoss:
 
     def __call__(self, inputs: LossInput) -> LossTerms:
         """`nll`: over the trained tokens only, whatever the aggregation counts besides."""
-        logprobs = floored(inputs.logprobs)
-        return LossTerms(loss=-inputs.advantages * logprobs, metrics={"nll": -logprobs.detach()})
+        loss = likelihood_loss(inputs.logprobs, inputs.advantages)
+        return LossTerms(loss=loss, metrics={"nll": -floored(inputs.logprobs.detach())})

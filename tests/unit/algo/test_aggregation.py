@@ -8,7 +8,9 @@ from algo_cases import batch
 
 from rl_agent.algo.aggregation.context_mean import ContextMean
 from rl_agent.algo.aggregation.rollout_mean import RolloutMean
+from rl_agent.algo.aggregation.sequence_mean import SequenceMean
 from rl_agent.algo.aggregation.token_mean import TokenMean
+from rl_agent.algo.aggregation.token_sum import TokenSum
 
 TWO = batch([(0, [0, 1, 1, 1]), (1, [0, 0, 1])], rewards=[1, 0])
 
@@ -37,6 +39,23 @@ def test_context_mean_counts_the_tokens_around_a_little_and_first_tokens_never()
     # 4 trained tokens and 1 other that something predicts: 1 / 4.1 and 0.1 / 4.1
     one, little = pytest.approx(1 / 4.1), pytest.approx(0.1 / 4.1)
     assert ContextMean(context_weight=0.1)(TWO).tolist() == [0, one, one, one, 0, little, one]
+
+
+def test_sums_and_means_by_hand() -> None:
+    # segments of 2 and 1 trained tokens of one rollout, 1 of another
+    cut = batch([(0, [0, 1, 1]), (0, [0, 1]), (1, [0, 1, 0])], rewards=[1, 0])
+    third, sixth = pytest.approx(1 / 3), pytest.approx(1 / 6)
+    assert TokenMean()(cut).tolist() == [0, 0.25, 0.25, 0, 0.25, 0, 0.25, 0]
+    assert SequenceMean()(cut).tolist() == [0, sixth, sixth, 0, third, 0, third, 0]
+    assert RolloutMean()(cut).tolist() == [0, sixth, sixth, 0, sixth, 0, 0.5, 0]
+    # 4 trained tokens and 1 other that something predicts: 1 / 4.5 and 0.5 / 4.5; with weight 0 it is the token mean
+    one, half = pytest.approx(1 / 4.5), pytest.approx(0.5 / 4.5)
+    assert ContextMean(context_weight=0.5)(cut).tolist() == [0, one, one, 0, one, 0, one, half]
+    assert ContextMean(context_weight=0.0)(cut).tolist() == TokenMean()(cut).tolist()
+    # an idle segment does not count as one, one trained token has all the weight
+    idle = batch([(0, [0, 0]), (0, [0, 1])], rewards=[1])
+    for part in (TokenMean(), SequenceMean(), RolloutMean(), TokenSum(constant=1.0, per_rollout=True)):
+        assert part(idle).tolist() == [0, 0, 0, 1]
 
 
 @pytest.mark.parametrize("part", [TokenMean(), RolloutMean(), ContextMean(context_weight=0.1)])

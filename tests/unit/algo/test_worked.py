@@ -201,6 +201,9 @@ def test_covariances_and_what_they_mark() -> None:
     # means 0.5 and -2: 2.5, 0.5, -0.5, 1.5
     uneven = f32(0, 3, 0, 0, -1)
     assert covariances(told, uneven).tolist() == close(0, 2.5, 0.5, -0.5, 1.5)
+    # recomputed log-probabilities come before the sampler's: -1, -1, -5, -5 (mean -3) and advantages 1, 1, -1, -1
+    rescored = dataclasses.replace(told, scores=Scores(old_logprobs=f32(0, -1, -1, -5, -5)))
+    assert covariances(rescored, f32(0, 1, 1, -1, -1)).tolist() == close(0, 2, 2, 2, 2)
     assert KlCovLoss(share=0.25, coefficient=1.0).marks(told, uneven).tolist() == [False, True, False, False, False]
     assert KlCovLoss(share=0.5, coefficient=1.0).marks(told, uneven).tolist() == [False, True, False, False, True]
     drawn = ClipCovLoss(clip_low=0.2, clip_high=0.2, share=0.25, covariance_low=1.0, covariance_high=5.0)
