@@ -77,4 +77,5 @@ def generalised_advantages(
 ) -> npt.NDArray[np.float64]:
     """[n] rewards and values of trajectories that stand one after the other, [R] their lengths -> [n] float64."""
     earned = rewards + following(values, lengths, gamma * (1.0 - lam))
-    return discounted_sums(earned, lengths, gamma * lam) - values
+    advantages: npt.NDArray[np.float64] = discounted_sums(earned, lengths, gamma * lam) - values
+    return advantages
