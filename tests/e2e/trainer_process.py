@@ -70,6 +70,12 @@ def announce(version: int) -> tuple[WeightUpdate | None, Probe]:
     return trainer.announce(sender, version), Probe(tokens=PROBE, logprobs=logprobs)
 
 
+def logprobs(tokens: Any) -> Any:
+    """[T] int32 -> [T - 1] float32, by the weights of now."""
+    (found,) = _held()[0].logprobs([tokens])
+    return found
+
+
 def push(version: int) -> WeightUpdate | None:
     """As a trainer rank of a run does."""
     trainer, sender = _held()
