@@ -101,7 +101,52 @@ class EvaluateJobConfig:
     """Rows of the table of tasks on the console; evaluation.jsonl has all."""
 
 
+@dataclass(slots=True, kw_only=True)
+class AssumptionsConfig:
+    """What a plan takes for granted about tasks, agents and machines; measure yours with `job=rollout`."""
+
+    agent_median_s: float = 360.0
+    """Duration of an agent run: log-normal, with this median and 95th percentile (those of real coding agents)."""
+    agent_p95_s: float = 1500.0
+    grading_s: float = 90.0
+    """Mean duration of grading, its sandbox's boot included."""
+    set_up_s: float = 30.0
+    """Mean duration of booting and preparing the agent's sandbox."""
+    context_tokens: int = 48_000
+    """Mean length of a finished conversation."""
+    sampled_tokens: int = 12_000
+    """Mean number of tokens that the policy samples in one rollout."""
+    engine_tokens_per_s: float = 1500.0
+    """Sampled by one GPU of the policy servers, many conversations at a time."""
+    trainer_tflops: float = 200.0
+    """Of one GPU of the trainer, as it really computes: a fifth to two fifths of what it could."""
+    push_s: float = 10.0
+    """Duration of bringing new weights into the engine."""
+
+
+@dataclass(slots=True, kw_only=True)
+class PlanJobConfig:
+    """Say what a configuration needs, before anything is started; no GPU, no network, no weights."""
+
+    _target_: str = "rl_agent.jobs.plan.run"
+    steps: int = 100
+    """Training steps of the run that is planned, for the sums at the end."""
+    nodes: int | None = None
+    """Machines; null: the fewest that have room."""
+    gpus_per_node: int = 8
+    gpu_memory_gb: float = 80.0
+    """Of one GPU, in 1e9 bytes."""
+    reserve: float = 0.1
+    """Share of it that stays free in the trainer: gaps between allocations, buffers of communication, CUDA's own context."""
+    engine_overhead_gb: float = 4.0
+    """What vLLM takes of its share besides weights and cache."""
+    require_fit: bool = True
+    """End with an error where memory does not suffice; false: only say so."""
+    assume: AssumptionsConfig = field(default_factory=AssumptionsConfig)
+
+
 SCHEMAS: Final = {
+    "plan": PlanJobConfig,
     "validate": ValidateJobConfig,
     "train": TrainJobConfig,
     "sft": SftJobConfig,

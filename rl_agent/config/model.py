@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from omegaconf import MISSING
 
@@ -50,6 +50,8 @@ class FolderModelConfig(ModelConfig):
     """A Hugging Face folder of yours."""
 
     _target_: str = "rl_agent.trainer.model_folder.ModelFolder"
+    hf_config: dict[str, Any] = field(default_factory=dict)
+    """What config.json of the published model says of its shape, for `job=plan` where `path` is null; a run reads the folder."""
 
 
 SCHEMAS: Final = {"tiny": TinyModelConfig, "smollm2": SmolLm2Config, "folder": FolderModelConfig}

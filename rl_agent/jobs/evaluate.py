@@ -114,4 +114,4 @@ def _text(value: Any) -> str:
         return "  ".join(f"{name} {count}" for name, count in value.items())
     if value is None:
         return "-"
-    return f"{value:.3f}" if isinstance(value, float) else str(value)
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

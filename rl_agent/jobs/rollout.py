@@ -27,7 +27,7 @@ def run(config: Config, folder: RunFolder) -> None:
         figures["seconds"] = round(time.perf_counter() - started, 1)
         tracker.summary(figures)
         for name, value in figures.items():
-            console.say(f"{name}: {value:.3f}" if isinstance(value, float) else f"{name}: {value}")
+            console.say(f"{name}: {value:.4g}" if isinstance(value, float) else f"{name}: {value}")
         console.say(f"rollouts: {folder.rollouts}")
 
     asyncio.run(sample(config, folder, limit=config.job.tasks, members=config.algo.group_size, finish=finish))

@@ -29,12 +29,17 @@ COLUMNS: Final = (
 )
 """Heading, metric, format."""
 
+WIDTH: Final = 160
+"""Of a table where there is no terminal: rich would fold it at 80 characters."""
+
 
 class Console:
     """The view of one run. Use as a context manager."""
 
     def __init__(self, *, steps: int, first_step: int, rollouts_per_step: int, live: bool) -> None:
         self._rich = RichConsole(highlight=False)
+        if not self._rich.is_terminal:
+            self._rich.width = WIDTH
         self._live = live and self._rich.is_terminal
         self._progress = Progress(
             TextColumn("{task.description}"),

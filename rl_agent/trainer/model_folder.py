@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from rl_agent.errors import ConfigError
 
@@ -11,13 +12,21 @@ class ModelFolder:
     """Provides `model.path`. Built from conf/model/*.yaml."""
 
     def __init__(
-        self, *, name: str, path: str | None, renderer: str, tool_parser: str | None, reasoning_parser: str | None
+        self,
+        *,
+        name: str,
+        path: str | None,
+        renderer: str,
+        tool_parser: str | None,
+        reasoning_parser: str | None,
+        hf_config: dict[str, Any],
     ) -> None:
         self.name = name
         self.path = path
         self.renderer = renderer
         self.tool_parser = tool_parser
         self.reasoning_parser = reasoning_parser
+        self.hf_config = hf_config
 
     def folder(self, scratch: Path) -> Path:
         """The folder. Raises ConfigError when it is not set or holds no model."""

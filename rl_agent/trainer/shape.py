@@ -107,9 +107,14 @@ def read_shape(folder: Path) -> ModelShape:
         raw = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} cannot be read: {error}. A model folder needs a Hugging Face config.json") from error
+    return shape_of(raw, path)
+
+
+def shape_of(raw: Mapping[str, Any], path: Path) -> ModelShape:
+    """The shape that the content of a config.json describes. Raises ConfigError naming `path` and what is not supported."""
     family, prefix = raw.get("model_type"), "model."
     if family in WITH_VISION:
-        raw, prefix = {"tie_word_embeddings": False} | raw | raw["text_config"], "model.language_model."
+        raw, prefix = {"tie_word_embeddings": False, **raw, **raw["text_config"]}, "model.language_model."
         family = raw["model_type"]
     if family not in FAMILIES:
         raise ConfigError(
@@ -155,8 +160,13 @@ def _experts(path: Path, raw: Mapping[str, Any]) -> ExpertShape:
 
 
 def _linear_attention(raw: Mapping[str, Any]) -> LinearAttentionShape:
+    every = raw.get("full_attention_interval", 4)
+    kinds = raw.get("layer_types") or [
+        "full_attention" if layer % every == every - 1 else "linear_attention"
+        for layer in range(raw["num_hidden_layers"])
+    ]
     return LinearAttentionShape(
-        layers=tuple(kind == "linear_attention" for kind in raw["layer_types"]),
+        layers=tuple(kind == "linear_attention" for kind in kinds),
         key_heads=raw["linear_num_key_heads"],
         value_heads=raw["linear_num_value_heads"],
         key_dim=raw["linear_key_head_dim"],

@@ -9,9 +9,13 @@ import pytest
 
 from rl_agent.config.tracking import TrackingConfig, WandbMode
 from rl_agent.errors import ConfigError
+from rl_agent.graders.base import Verdict, VerdictStatus
+from rl_agent.rollout.group import AbortReason, Group, Rollout
 from rl_agent.run_folder import RunFolder
+from rl_agent.tasks.toy import ToyTasks
 from rl_agent.tracking.console import Console
-from rl_agent.tracking.tracker import Tracker
+from rl_agent.tracking.rollout_table import LONGEST_TEXT, rollout_rows
+from rl_agent.tracking.tracker import Tracker, sweep_of, wandb_id
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,3 +60,54 @@ def test_the_console_shows_figures_statuses_and_a_table(capsys: pytest.CaptureFi
     assert "step   1/4  reward 0.25  [solved 2]" in shown
     assert "0.50" in shown  # the mean of the table's columns
     assert "seconds: 9" in shown
+
+
+def test_a_resumed_run_keeps_its_wandb_id_and_another_one_has_another(tmp_path: Path) -> None:
+    first = wandb_id(RunFolder(tmp_path / "12-00-00"))
+    assert wandb_id(RunFolder(tmp_path / "12-00-00")) == first
+    assert wandb_id(RunFolder(tmp_path / "other" / "12-00-00")) != first  # the same name on another day
+    for _ in range(2):
+        with tracker(tmp_path / "12-00-00", WandbMode.offline) as records:
+            records.log(1, METRICS)
+    parts = sorted((tmp_path / "12-00-00" / "wandb").glob("offline-run-*"))
+    assert parts
+    assert {path.name.rpartition("-")[2] for path in parts} == {first}
+
+
+def test_runs_of_a_sweep_share_a_group_and_others_have_none(tmp_path: Path) -> None:
+    sweep = tmp_path / "2026-11-29" / "22-30-00"
+    sweep.mkdir(parents=True)
+    (sweep / "multirun.yaml").write_text("")
+    assert {sweep_of(RunFolder(sweep / number)) for number in "01"} == {"sweep 2026-11-29 22-30-00"}
+    assert sweep_of(RunFolder(tmp_path / "2026-11-29" / "21-00-00")) is None
+
+
+def test_a_table_of_rollouts_is_bounded_and_shows_every_status(tmp_path: Path) -> None:
+    task = next(ToyTasks(kinds=["sub"], image="host").tasks(0))
+    rollouts = tuple(
+        Rollout(
+            rollout_id=f"00000-000-{number:02d}",
+            group_id="00000-000",
+            task_id=task.task_id,
+            attempt=0,
+            verdict=None if number == 19 else Verdict(status=VerdictStatus.FAILED, reward=0.0),
+            abort=AbortReason.SETUP_ERROR if number == 19 else None,
+            turns=("x" * 5000,),
+        )
+        for number in range(20)
+    )
+    group = Group(group_id="00000-000", task=task, rollouts=rollouts)
+    rows = rollout_rows([group], 4)
+    assert [row["rollout"][-2:] for row in rows] == ["00", "19", "01", "02"]
+    assert rows[1]["reward"] is None
+    assert len(rows[0]["transcript"]) < LONGEST_TEXT + 60
+    assert "[... 3000 characters ...]" in rows[0]["transcript"]
+    assert rollout_rows([group], 0) == []
+    with tracker(tmp_path, WandbMode.offline) as records:
+        records.rollouts(1, [group])
+        records.table("evaluation/tasks", [{"task_id": "a", "pass@1": None, "statuses": {"failed": 1}}])
+    tables = {
+        path.name.partition("_")[0]: json.loads(path.read_text()) for path in (tmp_path / "wandb").rglob("*.table.json")
+    }
+    assert len(tables["rollouts"]["data"]) == 16
+    assert tables["tasks"]["data"] == [["a", None, '{"failed": 1}']]

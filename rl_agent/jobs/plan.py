@@ -1,0 +1,276 @@
+"""Says what a configuration needs before anything is started: processes, memory, tokens, sandboxes, time. No GPU and no network."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from rl_agent.config.engine import VllmConfig
+from rl_agent.config.load import build
+from rl_agent.errors import ConfigError
+from rl_agent.jobs.plan_memory import Copies, EngineMemory, Term, engine_memory, total_gb, trainer_memory
+from rl_agent.jobs.plan_parameters import count_parameters
+from rl_agent.jobs.plan_placement import Demand, Node, nodes_needed, place, world_size
+from rl_agent.jobs.plan_rates import Rates, Work, rates
+from rl_agent.run_folder import write_atomic
+from rl_agent.tracking.console import Console
+from rl_agent.trainer.legal import require_legal
+from rl_agent.trainer.policy import PolicyFolder
+from rl_agent.trainer.shape import read_shape, shape_of
+
+if TYPE_CHECKING:
+    from rl_agent.config.schema import Config
+    from rl_agent.run_folder import RunFolder
+    from rl_agent.trainer.shape import ModelShape
+
+SYNC: Final = "sync"
+RESIDENT: Final = ("weights", "gradients", "optimizer", "frozen policies", "critic")
+"""What the trainer holds between steps."""
+
+
+def run(config: Config, folder: RunFolder) -> None:
+    """Run the job: prints the plan and writes plan.json. Raises ConfigError where memory does not suffice (`job.require_fit`)."""
+    shape = planned_shape(config, folder)
+    faults: list[str] = []
+    with Console(steps=0, first_step=0, rollouts_per_step=0, live=False) as console:
+        console.say(f"plan of model={config.model.name}: {_size(shape)}")
+        console.say("check: no contradictions")  # a configuration with any has not come here
+        layout = refused(config, shape)
+        console.say(f"trainer layout: {layout or 'possible'}")
+        demand = demanded(config)
+        gpus = config.job.gpus_per_node
+        nodes = place(demand, config.job.nodes or nodes_needed(demand, gpus), gpus)
+        _say_placement(console, nodes, demand)
+        trainer, engine = memory(config, shape)
+        faults += _say_trainer(console, config, trainer)
+        faults += _say_engine(console, config, engine) if engine else []
+        faults += _say_shared(console, config, trainer) if engine and demand.colocated else []
+        work = planned_work(config)
+        rate = planned_rates(config, shape, work, demand)
+        _say_rates(console, config, work, rate)
+        for fault in faults:
+            console.say(f"does not fit: {fault}")
+    write_atomic(
+        folder.root / "plan.json",
+        json.dumps(_record(shape, layout, nodes, trainer, engine, rate, faults), indent=2).encode(),
+    )
+    if faults and config.job.require_fit:
+        raise ConfigError("the configuration does not fit into memory: " + "; ".join(faults))
+
+
+def planned_shape(config: Config, folder: RunFolder) -> ModelShape:
+    """Of `model.path`'s config.json, of what the model's option states, or of the folder that the model makes."""
+    path, stated = config.model.path, getattr(config.model, "hf_config", None)
+    if path is None and stated:
+        return shape_of(stated, Path(f"model={config.model.name} (model.hf_config)"))
+    return read_shape(build(config.model, PolicyFolder).folder(folder.root))
+
+
+def refused(config: Config, shape: ModelShape) -> str:
+    """Why the trainer that is installed here would refuse the layout; empty if it would not."""
+    try:
+        require_legal(config.trainer, shape)
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+def demanded(config: Config) -> Demand:
+    """Processes and GPUs of the configuration."""
+    cluster = config.cluster
+    engines = cluster.engine_replicas if isinstance(config.engine, VllmConfig) else 0
+    return Demand(
+        ranks=world_size(config.trainer),
+        gpus_per_rank=cluster.trainer_gpus,
+        engines=engines,
+        gpus_per_engine=cluster.engine_gpus,
+        workers=cluster.rollout_workers,
+        colocated=cluster.colocated,
+    )
+
+
+def memory(config: Config, shape: ModelShape) -> tuple[list[Term], EngineMemory | None]:
+    """Of one GPU of the trainer, and of one of the engine where that is vLLM on a GPU."""
+    algo, job, trainer = config.algo, config.job, config.trainer
+    bucket = getattr(config.weights, "bucket_mb", 0) / 1000
+    copies = Copies(
+        frozen=int(not str(algo.kl._target_).endswith("NoKl")) + int(getattr(algo.loss, "teacher", None) is not None),
+        critic=str(algo.advantage._target_).endswith("GaeAdvantage"),
+    )
+    terms = trainer_memory(shape, trainer, longest=config.rollout.max_context_tokens, bucket_gb=bucket, copies=copies)
+    engine = config.engine
+    if not isinstance(engine, VllmConfig) or engine.gpu_memory_utilization is None:
+        return terms, None
+    bytes_each = 4 if engine.dtype == "float32" else 2
+    found = engine_memory(
+        shape,
+        tp=engine.tensor_parallel,
+        bytes_each=bytes_each,
+        gpu_gb=job.gpu_memory_gb,
+        utilization=engine.gpu_memory_utilization,
+        overhead_gb=job.engine_overhead_gb,
+    )
+    return terms, found
+
+
+def planned_work(config: Config) -> Work:
+    """What one step asks for."""
+    rollout = config.rollout
+    budget, grading = config.harness.time_budget_s, config.grader.timeout_s
+    return Work(
+        rollouts=(rollout.tasks_per_step + rollout.extra_tasks) * (config.algo.group_size + rollout.extra_members),
+        max_context_tokens=rollout.max_context_tokens,
+        max_concurrent=rollout.max_concurrent,
+        agent_budget_s=budget,
+        guard_s=rollout.guard_s or budget + grading + 180.0,
+        synchronous=rollout.mode.value == SYNC or config.algo.max_staleness == 0,
+    )
+
+
+def planned_rates(config: Config, shape: ModelShape, work: Work, demand: Demand) -> Rates:
+    """Time and tokens by the stated assumptions."""
+    return rates(
+        work,
+        config.job.assume,
+        shape,
+        trainer_gpus=demand.ranks * demand.gpus_per_rank,
+        engine_gpus=demand.engines * demand.gpus_per_engine,
+        recompute=config.trainer.recompute,
+        passes=config.algo.epochs,
+    )
+
+
+def _say_placement(console: Console, nodes: list[Node], demand: Demand) -> None:
+    what = f"{demand.ranks} trainer ranks, {demand.engines} policy servers, {demand.workers} rollout workers"
+    console.say(
+        f"processes: {what}; {demand.gpus:g} {'GPU' if demand.gpus == 1 else 'GPUs'} on {len(nodes)} {'machine' if len(nodes) == 1 else 'machines'}"
+    )
+    start = 0
+    while start < len(nodes):  # equal neighbours in one line
+        end = start
+        while end + 1 < len(nodes) and nodes[end + 1].processes == nodes[start].processes:
+            end += 1
+        name = f"machine {start}" if start == end else f"machines {start} to {end}, each"
+        console.say(f"  {name}: {nodes[start].processes}; {nodes[start].gpus_left:g} GPUs free")
+        start = end + 1
+
+
+def _say_terms(console: Console, title: str, terms: list[Term]) -> None:
+    rows = [{"part": term.name, "arithmetic": term.arithmetic, "GB": f"{term.gb:.2f}"} for term in terms]
+    console.table(title, [*rows, {"part": "together", "arithmetic": "", "GB": f"{total_gb(terms):.2f}"}])
+
+
+def _say_trainer(console: Console, config: Config, terms: list[Term]) -> list[str]:
+    job = config.job
+    _say_terms(console, "memory of one trainer rank", terms)
+    if not config.cluster.trainer_gpus:
+        console.say("  (no GPU: in main memory)")
+        return []
+    room = job.gpu_memory_gb * (1 - job.reserve)
+    needed = total_gb(terms)
+    console.say(
+        f"  of {job.gpu_memory_gb:g} GB, {room:g} GB after the reserve of {job.reserve:.0%}: {room - needed:.1f} GB free"
+    )
+    if needed <= room:
+        return []
+    return [
+        f"a trainer rank needs {needed:.1f} GB of {room:g} GB (more trainer.tensor_parallel, context_parallel, pipeline_parallel, data_parallel "
+        "with distributed_optimizer, or optimizer_offload; recompute=true; a smaller output_chunk_tokens or rollout.max_context_tokens)"
+    ]
+
+
+def _say_engine(console: Console, config: Config, engine: EngineMemory) -> list[str]:
+    longest = config.rollout.max_context_tokens
+    _say_terms(console, "memory of one GPU of a policy server", engine.terms)
+    fits = engine.sequences(longest)
+    usual = engine.sequences(min(config.job.assume.context_tokens, longest))
+    replicas = config.cluster.engine_replicas
+    state = f" and {engine.bytes_per_sequence / 1e6:.1f} MB a sequence" if engine.bytes_per_sequence else ""
+    console.say(
+        f"  cache: {engine.bytes_per_token / 1e3:.1f} kB a token{state}; {fits:.1f} sequences of {longest} tokens a server, {fits * replicas:.0f} in all"
+    )
+    at_once = config.rollout.max_concurrent
+    if fits >= 1 and usual * replicas < at_once:
+        console.say(
+            f"  note: {usual * replicas:.0f} conversations of the expected length have room, and {at_once} may run: some wait or are computed again"
+        )
+    if fits >= 1:
+        return []
+    return [
+        f"the cache of a policy server holds {fits:.2f} sequences of rollout.max_context_tokens={longest} (more engine.tensor_parallel or "
+        "engine.gpu_memory_utilization, or a smaller rollout.max_context_tokens)"
+    ]
+
+
+def _say_shared(console: Console, config: Config, terms: list[Term]) -> list[str]:
+    """The engine sleeps while the trainer works; while it samples, the trainer's weights, gradients and optimizer stay where they are."""
+    job = config.job
+    share = job.gpu_memory_gb * config.engine.gpu_memory_utilization
+    resident = sum(term.gb for term in terms if term.name in RESIDENT)
+    room = job.gpu_memory_gb * (1 - job.reserve)
+    console.say(
+        f"  one GPU for both: {resident:.1f} GB of the trainer stay while the engine has its {share:.1f} GB: {room - resident - share:.1f} GB free"
+    )
+    if resident + share <= room:
+        return []
+    return [
+        f"trainer ({resident:.1f} GB) and engine ({share:.1f} GB) share a GPU of {job.gpu_memory_gb:g} GB (lower engine.gpu_memory_utilization, or "
+        "trainer.optimizer_offload=1.0)"
+    ]
+
+
+def _say_rates(console: Console, config: Config, work: Work, rate: Rates) -> None:
+    assume, job = config.job.assume, config.job
+    sandboxes = work.max_concurrent + config.rollout.warm_sandboxes * config.cluster.rollout_workers
+    hours = job.steps * rate.step_s / 3600
+    for line in (
+        f"rollouts a step: {work.rollouts}",
+        f"tokens a step: {rate.sampled_tokens:.3g} sampled, {rate.trained_tokens:.3g} through the trainer expected; {rate.most_tokens:.3g} at most, one segment a rollout",
+        f"sandboxes at once: {sandboxes} (an agent's is gone before grading boots its own)",
+        f"sandbox-hours a step: {rate.sandbox_hours:.1f} expected, {rate.most_sandbox_hours:.1f} at most",
+        f"seconds a step: sampling {rate.sampling_s:.0f}, training {rate.training_s:.0f}, push {rate.push_s:.0f}; "
+        + ("one after the other" if work.synchronous else "sampling and training overlap"),
+        f"steps an hour: {rate.steps_per_hour:.1f}, bound by {rate.bound_by}",
+        f"{job.steps} steps: {hours:.1f} hours, {job.steps * rate.sandbox_hours:.0f} sandbox-hours",
+        f"assumed (job.assume): an agent run of {assume.agent_median_s:g} s (95 %: {assume.agent_p95_s:g} s, mean {rate.agent_mean_s:.0f} s), "
+        f"{assume.sampled_tokens} sampled and {assume.context_tokens} context tokens a rollout, "
+        f"{assume.engine_tokens_per_s:g} tokens a second and GPU, {assume.trainer_tflops:g} TFLOP/s a trainer GPU",
+    ):
+        console.say(line)
+
+
+def _size(shape: ModelShape) -> str:
+    parameters = count_parameters(shape)
+    parts = [f"{parameters.total:.4g} parameters"]
+    if shape.experts:
+        parts.append(f"{parameters.experts:.4g} of them experts', {parameters.active:.4g} active")
+    kinds = f"{shape.layers} layers"
+    if shape.linear:
+        kinds += f" ({sum(shape.linear.layers)} with gated DeltaNet)"
+    return ", ".join([*parts, kinds, f"hidden {shape.hidden}", f"vocabulary {shape.vocab}"])
+
+
+def _record(
+    shape: ModelShape,
+    layout: str,
+    nodes: list[Node],
+    trainer: list[Term],
+    engine: EngineMemory | None,
+    rate: Rates,
+    faults: list[str],
+) -> dict[str, Any]:
+    return {
+        "parameters": count_parameters(shape).total,
+        "layout_refused": layout,
+        "nodes": [asdict(node) for node in nodes],
+        "trainer_gb": {term.name: round(term.gb, 3) for term in trainer},
+        "engine_gb": {term.name: round(term.gb, 3) for term in engine.terms} if engine else None,
+        "rates": {
+            name: value if not isinstance(value, float) or math.isfinite(value) else None
+            for name, value in asdict(rate).items()
+        },
+        "does_not_fit": faults,
+    }

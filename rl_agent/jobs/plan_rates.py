@@ -1,0 +1,123 @@
+"""Tokens, sandbox-hours and time of one training step, from stated assumptions. Pure functions; docs/recipes.md has the formulas."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import TYPE_CHECKING
+
+from rl_agent.jobs.plan_parameters import count_parameters
+
+if TYPE_CHECKING:
+    from rl_agent.config.job import AssumptionsConfig
+    from rl_agent.trainer.shape import ModelShape
+
+P95: float = NormalDist().inv_cdf(0.95)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What one step asks for."""
+
+    rollouts: int
+    """Started: those that train, and extra ones."""
+    max_context_tokens: int
+    max_concurrent: int
+    agent_budget_s: float
+    guard_s: float
+    synchronous: bool
+    """Sampling and training take turns."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """What comes of it."""
+
+    agent_mean_s: float
+    sampled_tokens: float
+    trained_tokens: float
+    """Positions that the trainer computes: prompts and tool results too."""
+    most_tokens: int
+    """Upper bound, for one segment a rollout."""
+    sandbox_hours: float
+    most_sandbox_hours: float
+    sampling_s: float
+    training_s: float
+    push_s: float
+    step_s: float
+    bound_by: str
+
+    @property
+    def steps_per_hour(self) -> float:
+        """Steps."""
+        return 3600.0 / self.step_s
+
+
+def agent_seconds(median_s: float, p95_s: float, *, longest_of: int = 0) -> float:
+    """Mean of a log-normal duration with that median and 95th percentile; with `longest_of` n, about the longest of n.
+
+    sigma = ln(p95 / median) / 1.645; mean = median exp(sigma^2 / 2); the longest of n lies near the quantile 1 - 1 / (n + 1).
+    """
+    sigma = math.log(p95_s / median_s) / P95
+    if not longest_of:
+        return median_s * math.exp(sigma * sigma / 2)
+    return median_s * math.exp(sigma * NormalDist().inv_cdf(1 - 1 / (longest_of + 1)))
+
+
+def training_flops(shape: ModelShape, *, tokens: float, context: float, recompute: bool) -> float:
+    """Of one pass over a batch: 6 N + 6 L A T operations a token, by a third more with recompute.
+
+    N active parameters (2 N forward, 4 N backward; Kaplan et al. 2020, arXiv 2001.08361); causal softmax attention of L layers with
+    A = heads x d over T positions (2 L A T forward: two products, half of them masked). The gated delta rule is linear in T and left out.
+    """
+    softmax_layers = shape.layers - (sum(shape.linear.layers) if shape.linear else 0)
+    attention = 6 * softmax_layers * shape.heads * shape.head_dim * context
+    return tokens * (6 * count_parameters(shape).active + attention) * (4 / 3 if recompute else 1)
+
+
+def rates(
+    work: Work,
+    assume: AssumptionsConfig,
+    shape: ModelShape,
+    *,
+    trainer_gpus: float,
+    engine_gpus: float,
+    recompute: bool,
+    passes: int,
+) -> Rates:
+    """`passes`: how often a step goes through its batch (epochs)."""
+    mean = min(agent_seconds(assume.agent_median_s, assume.agent_p95_s), work.agent_budget_s)
+    rollout_s = mean + assume.grading_s + assume.set_up_s
+    sampled = work.rollouts * min(assume.sampled_tokens, work.max_context_tokens)
+    trained = work.rollouts * min(assume.context_tokens, work.max_context_tokens)
+    by_agents = work.rollouts * rollout_s / min(work.max_concurrent, work.rollouts)
+    if work.synchronous:
+        longest = min(
+            agent_seconds(assume.agent_median_s, assume.agent_p95_s, longest_of=work.rollouts), work.agent_budget_s
+        )
+        by_agents = max(by_agents, longest + assume.grading_s + assume.set_up_s)
+    elif work.max_concurrent > work.rollouts:
+        by_agents = work.rollouts * rollout_s / work.max_concurrent
+    by_engine = sampled / (max(engine_gpus, 1.0) * assume.engine_tokens_per_s)
+    sampling = max(by_agents, by_engine)
+    flops = training_flops(
+        shape, tokens=trained, context=min(assume.context_tokens, work.max_context_tokens), recompute=recompute
+    )
+    training = passes * flops / (max(trainer_gpus, 1.0) * assume.trainer_tflops * 1e12)
+    limits = {"agents and sandboxes": by_agents, "the engine": by_engine, "the trainer": training}
+    step = (sampling + training if work.synchronous else max(sampling, training)) + assume.push_s
+    bound_by = "agents, trainer and push in turn" if work.synchronous else max(limits, key=lambda name: limits[name])
+    return Rates(
+        agent_mean_s=mean,
+        sampled_tokens=sampled,
+        trained_tokens=trained,
+        most_tokens=work.rollouts * work.max_context_tokens,
+        sandbox_hours=work.rollouts * rollout_s / 3600,
+        most_sandbox_hours=work.rollouts * work.guard_s / 3600,
+        sampling_s=sampling,
+        training_s=training,
+        push_s=assume.push_s,
+        step_s=step,
+        bound_by=bound_by,
+    )
