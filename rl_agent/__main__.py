@@ -17,7 +17,7 @@ from rl_agent.config.hints import precompose
 from rl_agent.config.load import differences, load, locate, target
 from rl_agent.config.schema import register
 from rl_agent.errors import RlAgentError
-from rl_agent.run_folder import RunFolder
+from rl_agent.run_folder import CONFIG, RunFolder, require_run, unfinished_runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,6 +28,8 @@ _INSTALLED: Final = Path(__file__).parent / "conf"
 CONF: Final = _INSTALLED if _INSTALLED.is_dir() else Path(__file__).parent.parent / "conf"
 CONFIG_NAME: Final = "config"
 FAILED: Final = 1
+AUTO: Final = "auto"
+"""`resume=auto`: the newest run of the same job that has not ended, if there is one."""
 
 
 def run(composed: DictConfig) -> None:
@@ -35,8 +37,10 @@ def run(composed: DictConfig) -> None:
     folder = RunFolder(Path(HydraConfig.get().runtime.output_dir).resolve())
     try:
         config = load(composed)
+        if config.resume == AUTO:
+            config.resume = str(folder.root) if (folder.root / CONFIG).is_file() else None
         require_valid(config)
-        _write_config(folder.root / "config.yaml", composed)
+        _write_config(folder.root / CONFIG, composed)
         locate(target(config.job))(config, folder)
     except (RlAgentError, BaseExceptionGroup) as error:
         log.info("stopped by an error", exc_info=error)
@@ -56,7 +60,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = get_args_parser().parse_args(arguments)
     if not given.help and not given.hydra_help:
         try:
-            load(precompose(CONF, CONFIG_NAME, given.overrides))
+            config = load(precompose(CONF, CONFIG_NAME, given.overrides))
+            if config.resume not in (None, AUTO):
+                require_run(Path(config.resume))
         except RlAgentError as error:
             _fail(error)
     hydra.main(version_base="1.3", config_path=str(CONF), config_name=CONFIG_NAME)(run)()
@@ -73,7 +79,11 @@ def _write_config(path: Path, composed: DictConfig) -> None:
     path.write_text(OmegaConf.to_yaml(composed, resolve=True))
 
 
-def _run_dir(resume: str | None, output: str, day: str, time: str) -> str:
+def _run_dir(resume: str | None, output: str, job: str, day: str, time: str) -> str:
+    """Where the run writes: a new folder, or the one that it continues."""
+    if resume == AUTO:
+        same = (run for run in unfinished_runs(Path(output)) if OmegaConf.load(run / CONFIG).job["_target_"] == job)
+        resume = str(next(same, ""))
     return resume or f"{output}/{day}/{time}"
 
 

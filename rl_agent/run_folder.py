@@ -7,6 +7,8 @@ summary.json             the last figures
 quarantine.jsonl         tasks that turned out to be broken, with reasons
 pass_rates.jsonl         how often each task was solved, a group a line
 rollouts/                step_<n>.jsonl and step_<n>.safetensors
+ledger.jsonl             which rollouts were admitted, finished, filtered, trained
+buffer/                  finished rollouts that no checkpoint holds yet
 checkpoints/step_<n>/    complete exactly when `state.json` is in it
 exports/step_<n>/        the policy after a step as a Hugging Face folder (job.export_every)
 model/                   the trained policy as a Hugging Face folder
@@ -29,6 +31,10 @@ if TYPE_CHECKING:
 STATE = "state.json"
 PARTIAL = ".partial"
 """What the names of things end with that are not whole yet."""
+CONFIG = "config.yaml"
+"""The resolved configuration."""
+SUMMARY = "summary.json"
+"""The last figures: a run that has them is at its end."""
 QUARANTINE = "quarantine.jsonl"
 """Tasks that turned out to be broken, with reasons."""
 PASS_RATES = "pass_rates.jsonl"  # noqa: S105 (no password)
@@ -69,6 +75,16 @@ class RunFolder:
     def rollouts(self) -> Path:
         """Records of rollouts."""
         return self.root / "rollouts"
+
+    @property
+    def ledger(self) -> Path:
+        """What became of every rollout."""
+        return self.root / "ledger.jsonl"
+
+    @property
+    def buffer(self) -> Path:
+        """Finished rollouts that no checkpoint holds yet."""
+        return self.root / "buffer"
 
     @property
     def model(self) -> Path:
@@ -171,13 +187,17 @@ def _flush(folder: Path) -> None:
             os.close(descriptor)
 
 
-def require_resumable(root: Path) -> Checkpoint:
-    """The checkpoint that `resume=<root>` continues from. Raises ConfigError if there is none."""
+def require_run(root: Path) -> None:
+    """Raise ConfigError unless `resume=<root>` names the folder of a run."""
     if not root.is_dir():
         raise ConfigError(f"resume={root}: there is no such run folder")
-    checkpoint = RunFolder(root).last_checkpoint()
-    if checkpoint is None:
+    if not (root / CONFIG).is_file():
         raise ConfigError(
-            f"resume={root}: it holds no complete checkpoint; start without resume, or set job.save_every lower"
+            f"resume={root}: this is no run folder, for it holds no {CONFIG}. Remedy: name the folder that the run printed when it started"
         )
-    return checkpoint
+
+
+def unfinished_runs(output: Path) -> list[Path]:
+    """The runs below `output` that have not come to their end, the newest first."""
+    runs = [path for path in output.glob(f"*/*/{CONFIG}") if not (path.parent / SUMMARY).is_file()]
+    return [path.parent for path in sorted(runs, key=lambda path: path.stat().st_mtime, reverse=True)]

@@ -29,12 +29,51 @@ class SamplingConfig:
     """Besides the model's own."""
 
 
+Mode = StrEnum("Mode", ["sync", "one_step_off", "async"])
+"""How sampling and training overlap; see `RolloutConfig.mode`. (Made by a call: `async` is a word of the language.)"""
+
+
+@dataclass(slots=True, kw_only=True)
+class FailuresConfig:
+    """What is done about rollouts that infrastructure breaks."""
+
+    backoff_s: float = 2.0
+    """Pause before a rollout is tried again; twice as long before each further attempt, a minute at most."""
+    outage_after: int = 4
+    """Failures in a row, of more than one task, that count as an outage of the sandboxes, the engine, the workers or the grading: nothing
+    starts until it is over, and tries do not count."""
+    outage_probe_s: float = 15.0
+    """Time without a failure after which one rollout tries whether the outage is over; then two, four, and so on."""
+    outage_limit_s: float = 3600.0
+    """An outage that lasts longer ends the run."""
+    max_error_rate: float = 0.5
+    """Share of the last rollouts that may be broken by infrastructure; more end the run."""
+    window: int = 100
+    """How many rollouts that share is taken over."""
+    max_bugs: int = 8
+    """Rollouts that a bug of ours may break before it ends the run."""
+
+
 @dataclass(slots=True, kw_only=True)
 class RolloutConfig:
     """Agent runs."""
 
+    mode: Mode = Mode["async"]
+    """sync: sample, train, push, and only then sample again. one_step_off: sample the next step while this one trains. async: sample
+    as far ahead as `algo.max_staleness` allows."""
     max_concurrent: int = 16
     """Episodes at the same time, over all workers."""
+    adaptive_concurrency: bool = False
+    """Start with `min_concurrent` episodes, and follow the engine's queue and key-value cache up to `max_concurrent`."""
+    min_concurrent: int = 4
+    """The least that `adaptive_concurrency` goes down to."""
+    extra_tasks: int = 0
+    """Tasks that a step starts beyond `tasks_per_step`; once enough groups are complete, the rest are stopped."""
+    extra_members: int = 0
+    """Rollouts that a group starts beyond `algo.group_size`; once enough have a reward, the rest are stopped."""
+    refill_limit: float = 1.0
+    """Where `algo.shaping.drop_zero_variance` drops groups of equal rewards, other tasks take their place: at most so many for
+    one step, as a multiple of `tasks_per_step`; 0: none."""
     tasks_per_step: int = 8
     """Tasks of one training step; each is run `algo.group_size` times."""
     max_context_tokens: int = 96_000
@@ -52,6 +91,7 @@ class RolloutConfig:
     warm_sandboxes: int = 0
     """Sandboxes that each worker keeps booted ahead, of the images that it has just used; worth it where boots take seconds."""
     save: SaveRollouts = SaveRollouts.all
+    failures: FailuresConfig = field(default_factory=FailuresConfig)
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
 
 

@@ -79,7 +79,8 @@ class Config:
     seed: int = 0
     """Seeds the data order, the sampler and the trainer."""
     resume: str | None = None
-    """A run folder to continue, in place, from its last checkpoint."""
+    """A run folder to continue, in place, from its last checkpoint; auto: the newest of the
+    same job below `output` that has not ended, or a new one."""
     output: str = "outputs"
     """Where run folders are made: `<output>/<date>/<time>/`."""
     tuned_for: str | None = None

@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rl_agent.rollout import records
-
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
     from rl_agent.cluster.bring_up import Cluster, Trainers
     from rl_agent.config.schema import Config
@@ -69,7 +67,11 @@ class Progress:
                 f"weights number {first} are in the engine; p(right) on the held-out set: {self._p_right_before:.3f}"
             )
 
-    def rollout(self, _step: int, rollout: Rollout) -> None:
+    def say(self, text: str) -> None:
+        """A line of news."""
+        self._console.say(text)
+
+    def rollout(self, rollout: Rollout) -> None:
         """A rollout is over."""
         self._console.rollout(rollout.status)
 
@@ -91,27 +93,28 @@ class Progress:
             await trainers.export(self.folder.begin_export(step))
             self.folder.finish_export(step)
 
-    async def save(self, trainers: Trainers, step: int, tasks: asyncio.TaskGroup, ahead: Sequence[Rollout]) -> None:
+    async def save(
+        self, trainers: Trainers, step: int, tasks: asyncio.TaskGroup, saved: Callable[[int], None] = lambda _: None
+    ) -> None:
         """Begin the checkpoint of `step` if one is due; it is written, and counts, while the next step runs.
 
-        `ahead`: finished rollouts of later steps, which a resumed run need not do again.
+        `saved` is told the step once the checkpoint counts.
         """
         job = self._config.job
         if step % job.save_every and step != self._last_step:
             return
         if self._saving is not None:
             await self._saving  # at most one at a time: each holds a copy of the weights and the optimizer
-        folder = self.folder.begin_checkpoint(step)
-        records.save_ahead(folder, ahead)
-        await trainers.begin_save(folder)
-        self._saving = tasks.create_task(self._finish_save(trainers, step), name=f"checkpoint {step}")
+        await trainers.begin_save(self.folder.begin_checkpoint(step))
+        self._saving = tasks.create_task(self._finish_save(trainers, step, saved), name=f"checkpoint {step}")
         if step == self._last_step:
             await self._saving
 
-    async def _finish_save(self, trainers: Trainers, step: int) -> None:
+    async def _finish_save(self, trainers: Trainers, step: int, saved: Callable[[int], None]) -> None:
         await trainers.finish_save()
         state = {"weight_version": step, "seed": self._config.seed}
         await asyncio.to_thread(self.folder.finish_checkpoint, step, state, self._config.job.keep_checkpoints)
+        saved(step)
 
     def finish(self) -> None:
         """The table and the figures of the end."""

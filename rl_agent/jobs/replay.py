@@ -14,7 +14,7 @@ from rl_agent.config.load import as_plain, build
 from rl_agent.jobs.held_out import held_out
 from rl_agent.jobs.preflight import require_layout, require_weights
 from rl_agent.jobs.progress import Progress
-from rl_agent.jobs.recorded import require_known_tokens, require_recorded, require_whole_groups
+from rl_agent.jobs.recorded import require_known_tokens, require_plain_sampling, require_recorded, require_whole_groups
 from rl_agent.rollout import records
 from rl_agent.rollout.batch import build_batch
 from rl_agent.rollout.metrics import rollout_metrics
@@ -40,6 +40,7 @@ async def replay(config: Config, folder: RunFolder, checkpoint: Checkpoint | Non
     """Each recorded step once, in order, `job.steps` at most."""
     steps = require_recorded(recorded, KEY)[: config.job.steps]
     require_whole_groups(recorded, KEY)
+    require_plain_sampling(recorded, KEY)
     model = build(config.model, PolicyFolder)
     source: TaskSource = build(config.data, TaskSource)
     model_folder = model.folder(folder.root)
@@ -78,4 +79,4 @@ async def _train(policy: Trainers, progress: Progress, kept: Path, steps: Sequen
             with progress.timed("train"):
                 trained = await policy.step(batch) if batch else StepResult(updated=False)
             await progress.after_step(policy, number, rollout_metrics(groups, step - 1) | dict(trained.metrics))
-            await progress.save(policy, number, tasks, ahead=())
+            await progress.save(policy, number, tasks)

@@ -8,19 +8,18 @@ from typing import TYPE_CHECKING
 
 from rl_agent.cluster.bring_up import cluster
 from rl_agent.config.load import as_plain, build
+from rl_agent.jobs.driving import driving
 from rl_agent.jobs.held_out import held_out
 from rl_agent.jobs.preflight import require_layout, require_startable, require_weights
 from rl_agent.jobs.progress import Progress
 from rl_agent.jobs.replay import replay
-from rl_agent.rollout import ahead, records
+from rl_agent.rollout import records
 from rl_agent.rollout.batch import build_batch
-from rl_agent.rollout.driver import Driver
-from rl_agent.rollout.greedy import with_greedy_baselines
 from rl_agent.rollout.metrics import rollout_metrics
+from rl_agent.rollout.pace import pace
 from rl_agent.rollout.pass_rates import PassRates
-from rl_agent.rollout.scheduler import Scheduler
 from rl_agent.rollout.suspects import Suspects
-from rl_agent.run_folder import PASS_RATES, QUARANTINE, require_resumable
+from rl_agent.run_folder import PASS_RATES, QUARANTINE
 from rl_agent.tasks.quarantine import Quarantine, Unquarantined
 from rl_agent.tasks.source import TaskSource
 from rl_agent.tracking.console import Console
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 
 def run(config: Config, folder: RunFolder) -> None:
     """Run the job."""
-    checkpoint = require_resumable(Path(config.resume)) if config.resume else None
+    checkpoint = folder.last_checkpoint() if config.resume else None
     replayed = getattr(config.data, "replay", None)
     asyncio.run(replay(config, folder, checkpoint, Path(replayed)) if replayed else _run(config, folder, checkpoint))
 
@@ -86,50 +85,24 @@ async def _train(
     quarantine = Quarantine(progress.folder.root / QUARANTINE)
     suspects = Suspects(quarantine, after=config.job.quarantine_after)
     rates = PassRates(progress.folder.root / PASS_RATES)
-    tasks_in_use = Unquarantined(source, quarantine)
-    kept = ahead.usable(
-        records.load_ahead(checkpoint.folder) if checkpoint else [],
-        tasks_in_use,
-        seed=config.seed,
-        first_step=first,
-        tasks_per_step=config.rollout.tasks_per_step,
-        group_size=config.algo.group_size,
-        max_staleness=config.algo.max_staleness,
-    )
     await progress.before_training(processes, first)
     async with asyncio.TaskGroup() as tasks:
-        watch = tasks.create_task(processes.watch())
-        driver = Driver(
-            scheduler=Scheduler(
-                tasks_per_step=config.rollout.tasks_per_step,
-                group_size=config.algo.group_size,
-                max_concurrent=config.rollout.max_concurrent,
-                max_staleness=config.algo.max_staleness,
-                last_step=config.job.steps,
-                version=first,
-                done=frozenset(ahead.place(rollout.rollout_id) for rollout in kept),
-            ),
-            source=tasks_in_use,
-            seed=config.seed,
-            retries=config.rollout.retries,
-            run_episode=with_greedy_baselines(processes.run_episode, config.algo),
-            tasks=tasks,
-            on_rollout=progress.rollout,
-            ahead=kept,
-        )
-        for step in range(first, config.job.steps):
-            with progress.timed("rollout"):
-                groups = await driver.groups(step)
-            batch = build_batch(groups)
-            with progress.timed("train"):
-                trained = await processes.trainers.step(batch) if batch else StepResult(updated=False)
-            with progress.timed("push"):
-                await progress.push(processes, step + 1)
-            driver.pushed(step + 1)
-            records.save(progress.folder.rollouts, step + 1, groups, config.rollout.save)
-            of_tasks = suspects.observe(groups) | rates.observe(groups)
-            await progress.after_step(
-                processes.trainers, step + 1, rollout_metrics(groups, step) | of_tasks | dict(trained.metrics)
-            )
-            await progress.save(processes.trainers, step + 1, tasks, driver.ahead())
-        watch.cancel()
+        around = [tasks.create_task(processes.watch())]
+        with driving(config, progress, processes, Unquarantined(source, quarantine), first, tasks) as driver:
+            around.append(tasks.create_task(pace(driver, config.rollout, processes.load)))
+            for step in range(first, config.job.steps):
+                with progress.timed("rollout"):
+                    groups = await driver.groups(step)
+                batch = build_batch(groups)
+                with progress.timed("train"):
+                    trained = await processes.trainers.step(batch) if batch else StepResult(updated=False)
+                with progress.timed("push"):
+                    await progress.push(processes, step + 1)
+                driver.pushed(step + 1)
+                records.save(progress.folder.rollouts, step + 1, groups, config.rollout.save)
+                metrics = rollout_metrics(groups, step) | driver.metrics() | dict(trained.metrics)
+                metrics |= suspects.observe(groups) | rates.observe(groups)
+                await progress.after_step(processes.trainers, step + 1, metrics)
+                await progress.save(processes.trainers, step + 1, tasks, driver.saved)
+        for task in around:
+            task.cancel()

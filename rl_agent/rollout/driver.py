@@ -1,25 +1,52 @@
-"""Drives the scheduler: starts episodes, runs broken ones again, and hands out whole steps in order."""
+"""Drives the scheduler: starts and stops episodes, runs broken ones again, keeps the ledger, and hands out whole steps in order."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rl_agent.rollout.ahead import place
-from rl_agent.rollout.group import RETRIED, EpisodeRequest, Group
-from rl_agent.rollout.scheduler import Slot
+from rl_agent.errors import RlAgentError
+from rl_agent.rollout.group import AbortReason, EpisodeRequest, Group, Rollout, evaluation_id, group_id, rollout_id
+from rl_agent.rollout.ledger import Event
+from rl_agent.rollout.resume import place
+from rl_agent.rollout.scheduler import NO_EVALUATION
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-    from rl_agent.rollout.group import Rollout
-    from rl_agent.rollout.scheduler import Scheduler
+    from rl_agent.rollout.buffer import Buffer
+    from rl_agent.rollout.failures import FailurePolicy
+    from rl_agent.rollout.ledger import Ledger
+    from rl_agent.rollout.scheduler import Scheduler, Slot
     from rl_agent.tasks.source import TaskSource
     from rl_agent.tasks.task import Task
 
-log = logging.getLogger(__name__)
+
+@dataclass(slots=True)
+class _Counts:
+    """Since the last step."""
+
+    filtered: int = 0
+    stopped: int = 0
+    finished: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class Records:
+    """Where the driver writes down what happens."""
+
+    ledger: Ledger
+    buffer: Buffer
+    on_rollout: Callable[[Rollout], None]
+    """Told of every rollout that counts for a step, as it ends."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Evaluation:
+    tasks: Sequence[Task]
+    rollouts: dict[int, Rollout] = field(default_factory=dict)
 
 
 class Driver:
@@ -34,97 +61,225 @@ class Driver:
         scheduler: Scheduler,
         source: TaskSource,
         seed: int,
-        retries: int,
+        failures: FailurePolicy,
+        records: Records,
         run_episode: Callable[[EpisodeRequest], Awaitable[Rollout]],
         tasks: asyncio.TaskGroup,
-        on_rollout: Callable[[int, Rollout], None],
-        ahead: Sequence[Rollout] = (),
+        drop: Callable[[Sequence[Rollout]], str | None] = lambda _: None,
+        done: Iterable[Rollout] = (),
     ) -> None:
-        """`ahead`: rollouts that a run before has finished, and the scheduler's `done` names."""
+        """`drop`: why a complete group should not train, if it should not. `done`: what a run before has finished, as the scheduler knows."""
         self._scheduler = scheduler
         self._source = source
         self._seed = seed
-        self._retries = retries
+        self._failures = failures
+        self._records = records
         self._run_episode = run_episode
         self._tasks = tasks
-        self._on_rollout = on_rollout
-        self._step_tasks: dict[int, Sequence[Task]] = {}
-        self._done: dict[Slot, Rollout] = {}
-        for rollout in ahead:
-            step, task, member = place(rollout.rollout_id)
-            self._done[Slot(step=step, task=task, member=member, attempt=rollout.attempt)] = rollout
-            on_rollout(step, rollout)
+        self._drop = drop
+        self._known: dict[int, Task] = {}
+        """Position -> its task, of groups that were begun."""
+        self._done: dict[int, dict[int, Rollout]] = {}
+        """Position -> member -> what it left."""
+        self._ungraded: dict[tuple[int, int, int], Rollout] = {}
+        self._episodes: dict[Slot, asyncio.Task[None]] = {}
+        self._alive: set[asyncio.Task[None]] = set()
+        """Episodes, and pauses after them."""
+        self._cap: int | None = None
+        self._probes = 0
+        """Rollouts that were started since the last failure."""
+        self._evaluations: dict[int, _Evaluation] = {}
+        self._counts = _Counts()
         self._changed = asyncio.Event()
+        for rollout in done:
+            position, member = place(rollout.rollout_id)
+            self._done.setdefault(position, {})[member] = rollout
+            records.on_rollout(rollout)
 
     async def groups(self, step: int) -> list[Group]:
-        """The groups of a step, once every rollout of it is over. Steps are asked for in order."""
+        """The groups of a step, once enough of its window are complete. Steps are asked for in order."""
+        if step != self._scheduler.next_step:
+            raise ValueError(f"step {step} is asked for, but step {self._scheduler.next_step} is the next")
         self.admit()
-        while not self._scheduler.complete(step):
+        while (taken := self._scheduler.take()) is None:
             self._changed.clear()
             await self._changed.wait()
-        tasks = self._tasks_of(step)
-        del self._step_tasks[step]
-        return [
-            Group(
-                group_id=_group_id(step, position),
-                task=task,
-                rollouts=tuple(self._take(step, position)),
-            )
-            for position, task in enumerate(tasks)
-        ]
+        self._records.ledger.consumed(taken)
+        self._stop(taken.stop)
+        for position in taken.dropped:
+            self._discard(position)
+        return [self._group(position) for position in taken.positions]
 
     def pushed(self, version: int) -> None:
         """New weights are in the engine; more rollouts may start."""
         self._scheduler.pushed(version)
         self.admit()
 
+    def saved(self, step: int) -> None:
+        """A checkpoint holds all steps before `step`: their rollouts need not be kept apart any more."""
+        books = self._records.ledger.books
+        before = set(books.behind(step)).intersection(books.finished)
+        self._records.buffer.discard(rollout_id(p, member) for p in before for member in books.finished[p])
+        self._records.ledger.saved(step)
+
+    def limit(self, limit: int | None) -> None:
+        """At most so many rollouts at the same time; those that run go on. Told again and again, it sees the end of an outage."""
+        self._cap = limit
+        self.admit()
+
     def admit(self) -> None:
-        """Start what may start."""
+        """Start what may start. Raises InfraError when an outage lasts too long."""
+        self._scheduler.limit = self._limit()
         for slot in self._scheduler.admit():
-            self._tasks.create_task(self._run(slot), name=f"episode {slot}")
+            self._probes += 1
+            self._records.ledger.admitted(slot, self._scheduler.version)
+            task = self._tasks.create_task(self._run(slot), name=f"episode {slot}")
+            self._episodes[slot] = task
+            self._alive.add(task)
+            task.add_done_callback(self._alive.discard)
+
+    async def evaluate(self, held_out: Sequence[Task]) -> list[tuple[Task, Rollout]]:
+        """One rollout of each held-out task, before everything else that waits; the weights may go on meanwhile, and tokens say so."""
+        version = self._scheduler.version
+        evaluation = self._evaluations[version] = _Evaluation(tasks=held_out)
+        self._scheduler.evaluate(len(held_out))
+        self.admit()
+        while len(evaluation.rollouts) < len(held_out):
+            self._changed.clear()
+            await self._changed.wait()
+        del self._evaluations[version]
+        return [(task, evaluation.rollouts[position]) for position, task in enumerate(held_out)]
+
+    def metrics(self) -> dict[str, float]:
+        """What happened since this was asked last."""
+        counts, self._counts = self._counts, _Counts()
+        ended = counts.finished + counts.stopped
+        return {
+            "scheduler/running": float(self._scheduler.running),
+            "scheduler/stopped_rollouts": float(counts.stopped),
+            "scheduler/filtered_groups": float(counts.filtered),
+            "scheduler/ahead": float(sum(len(members) for members in self._done.values())),
+            "scheduler/stopped_share": counts.stopped / ended if ended else 0.0,
+        } | self._failures.metrics(self._now())
+
+    @property
+    def running(self) -> int:
+        """Rollouts at the moment."""
+        return self._scheduler.running
+
+    def close(self) -> None:
+        """End what still runs or rests: nobody asks for it any more."""
+        for task in list(self._alive):
+            task.cancel()
 
     async def _run(self, slot: Slot) -> None:
-        rollout = await self._run_episode(self._request(slot))
-        if rollout.abort in RETRIED and slot.attempt < self._retries:
-            log.warning(
-                "%s: %s (%s); attempt %d of %d",
-                rollout.rollout_id,
-                rollout.abort,
-                rollout.detail,
-                slot.attempt + 1,
-                self._retries,
-            )
-            self._scheduler.retry(slot)
-        else:
-            self._done[slot] = rollout
-            self._scheduler.finished(slot)
-            self._on_rollout(slot.step, rollout)
+        """One attempt, and where another is worth it the pause before that."""
+        try:
+            rollout = await self._attempt(self._request(slot))
+            pause = self._failures.observe(slot, rollout, self._now())
+            if pause is None:
+                await self._finish(slot, rollout)
+        finally:
+            self._episodes.pop(slot, None)
+        if pause is not None:
+            self._probes = 0
+            self._records.ledger.ended(slot, Event.FAILED, rollout.status)
+            if rollout.verdict is not None:  # the work is done; only its grading failed
+                self._ungraded[slot.evaluation, slot.position, slot.member] = rollout
+            self._scheduler.rest(slot)
+            self.admit()
+            await asyncio.sleep(pause)
+            self._scheduler.again(slot)
         self._changed.set()
         self.admit()
 
-    def ahead(self) -> list[Rollout]:
-        """Finished rollouts that no step has taken yet, in data order."""
-        return [self._done[slot] for slot in sorted(self._done)]
+    async def _attempt(self, request: EpisodeRequest) -> Rollout:
+        try:
+            return await self._run_episode(request)
+        except RlAgentError:
+            raise
+        except Exception as error:  # noqa: BLE001 (one bad rollout must not end a run of days; too many do)
+            self._failures.bug(error, request.rollout_id)
+            return Rollout(
+                rollout_id=request.rollout_id,
+                group_id=request.group_id,
+                task_id=request.task.task_id,
+                attempt=request.attempt,
+                verdict=None,
+                abort=AbortReason.BUG,
+                detail=repr(error)[:2000],
+            )
 
-    def _tasks_of(self, step: int) -> Sequence[Task]:
-        if step not in self._step_tasks:
-            count = self._scheduler.tasks_per_step
-            self._step_tasks[step] = list(itertools.islice(self._source.tasks(self._seed, step * count), count))
-        return self._step_tasks[step]
+    async def _finish(self, slot: Slot, rollout: Rollout) -> None:
+        """Write the rollout down, then enter it; nothing is awaited between the entry and what follows from it."""
+        training = slot.evaluation == NO_EVALUATION
+        rewarded = rollout.reward is not None
+        if training and rewarded:
+            await self._records.buffer.put(rollout)
+        self._records.ledger.ended(slot, Event.FINISHED, rollout.status)
+        finished = self._scheduler.finished(slot, rewarded=rewarded)
+        if not training:
+            self._evaluations[slot.evaluation].rollouts[slot.position] = rollout
+            return
+        self._counts.finished += 1
+        self._done.setdefault(slot.position, {})[slot.member] = rollout
+        self._records.on_rollout(rollout)
+        self._stop(finished.stop)
+        if finished.ready:
+            self._filter(slot.position)
+
+    def _filter(self, position: int) -> None:
+        """Take a complete group out if it is not worth training, unless the step has lost too many."""
+        reason = self._drop(list(self._done[position].values()))
+        if reason is not None and self._scheduler.filter(position):
+            self._counts.filtered += 1
+            self._records.ledger.filtered(position, reason)
+            self._discard(position)
+
+    def _stop(self, slots: Iterable[Slot]) -> None:
+        for slot in slots:
+            self._counts.stopped += 1
+            self._records.ledger.ended(slot, Event.STOPPED)
+            self._episodes.pop(slot).cancel()
+
+    def _discard(self, position: int) -> None:
+        """Forget the rollouts of a group that does not train."""
+        members = self._done.pop(position, {})
+        self._known.pop(position, None)
+        self._records.buffer.discard(rollout_id(position, member) for member in members)
+
+    def _group(self, position: int) -> Group:
+        """All that a group's rollouts came to; of those with a reward as many as train."""
+        task = self._task(position)
+        members = self._done.pop(position)
+        self._known.pop(position, None)
+        rewarded = [member for member in sorted(members) if members[member].reward is not None]
+        extra = set(rewarded[self._scheduler.group_size :])
+        chosen = tuple(members[member] for member in sorted(members) if member not in extra)
+        return Group(group_id=group_id(position), task=task, rollouts=chosen)
 
     def _request(self, slot: Slot) -> EpisodeRequest:
-        group_id = _group_id(slot.step, slot.task)
-        return EpisodeRequest(
-            task=self._tasks_of(slot.step)[slot.task],
-            group_id=group_id,
-            rollout_id=f"{group_id}-{slot.member:02d}",
-            attempt=slot.attempt,
-        )
+        if slot.evaluation == NO_EVALUATION:
+            group, name = group_id(slot.position), rollout_id(slot.position, slot.member)
+            task = self._task(slot.position)
+        else:
+            group = name = evaluation_id(slot.evaluation, slot.position)
+            task = self._evaluations[slot.evaluation].tasks[slot.position]
+        ungraded = self._ungraded.pop((slot.evaluation, slot.position, slot.member), None)
+        return EpisodeRequest(task=task, group_id=group, rollout_id=name, attempt=slot.attempt, ungraded=ungraded)
 
-    def _take(self, step: int, position: int) -> list[Rollout]:
-        mine = sorted(slot for slot in self._done if slot.step == step and slot.task == position)
-        return [self._done.pop(slot) for slot in mine]
+    def _task(self, position: int) -> Task:
+        if position not in self._known:
+            (self._known[position],) = itertools.islice(self._source.tasks(self._seed, position), 1)
+        return self._known[position]
 
+    def _limit(self) -> int | None:
+        """In an outage so many may be on their way since the last failure, whatever still runs from before."""
+        probing = self._failures.limit(self._now())
+        if probing is None:
+            return self._cap
+        allowed = self._scheduler.running + max(0, probing - self._probes)
+        return allowed if self._cap is None else min(allowed, self._cap)
 
-def _group_id(step: int, position: int) -> str:
-    return f"{step:05d}-{position:03d}"
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import AsyncExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from rl_agent.errors import EngineError, GraderError, HarnessError, RlAgentError, SandboxError, SetupError
@@ -85,7 +85,12 @@ class EpisodeRunner:
         self._limits = limits
 
     async def run(self, request: EpisodeRequest) -> Rollout:
-        """Run the agent once. Infrastructure and task errors become an aborted rollout; own bugs are raised."""
+        """Run the agent once. Infrastructure and task errors become an aborted rollout; own bugs are raised.
+
+        Where the request brings what an attempt before has left, only grading is done again.
+        """
+        if request.ungraded is not None:
+            return await self._grade_again(request, request.ungraded)
         trace = _Trace()
         verdict: Verdict | None = None
         abort: AbortReason | None = None
@@ -110,6 +115,16 @@ class EpisodeRunner:
             abort, detail = _reason(error), str(error)
         trace.seconds["total"] = time.perf_counter() - started
         return _rollout(request, trace, verdict, abort, detail)
+
+    async def _grade_again(self, request: EpisodeRequest, left: Rollout) -> Rollout:
+        started = time.perf_counter()
+        try:
+            async with asyncio.timeout(self._limits.guard_s):
+                verdict = await self._grader.grade(request.task, left.patch, self._provider)
+        except TimeoutError:
+            return replace(left, attempt=request.attempt)  # still without a verdict that counts
+        seconds = {**left.seconds, "grade": time.perf_counter() - started}
+        return replace(left, attempt=request.attempt, verdict=verdict, seconds=seconds)
 
     async def _agent(self, request: EpisodeRequest, trace: _Trace) -> None:
         """Boot, prepare, run the agent, take its work; the sandbox is gone before grading."""

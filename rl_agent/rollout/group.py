@@ -34,6 +34,8 @@ class AbortReason(StrEnum):
     """The agent ended without asking the policy anything."""
     WALL_CLOCK_TIMEOUT = "wall_clock_timeout"
     """The guard over the whole rollout fired."""
+    BUG = "bug"
+    """An error of ours that nobody foresaw; its traceback is in the log."""
 
 
 RETRIED = frozenset(
@@ -52,6 +54,8 @@ class EpisodeRequest:
     attempt: int = 0
     greedy: bool = False
     """Sample at temperature 0: a baseline for the others of the group."""
+    ungraded: Rollout | None = None
+    """What an attempt before left when only its grading failed: the agent does not run again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,3 +116,18 @@ class Group:
     group_id: str
     task: Task
     rollouts: tuple[Rollout, ...]
+
+
+def group_id(position: int) -> str:
+    """Id of the group whose task is at a position of the data stream."""
+    return f"{position:06d}"
+
+
+def rollout_id(position: int, member: int) -> str:
+    """Id of one of its rollouts."""
+    return f"{group_id(position)}-{member:02d}"
+
+
+def evaluation_id(version: int, position: int) -> str:
+    """Id of the rollout by which weights number `version` are evaluated on a held-out task."""
+    return f"eval{version:05d}-{position:04d}"

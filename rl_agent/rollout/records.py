@@ -20,7 +20,7 @@ from rl_agent.tasks.task import EvalCmdSpec, Task
 from rl_agent.tokens.segment import Segment, SegmentKind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
 ARRAYS = ("tokens", "loss_mask", "rollout_logprobs", "weight_versions")
@@ -38,7 +38,6 @@ _AS_THEY_ARE: Final = (
     "seconds",
 )
 """Fields of a rollout that are JSON already."""
-_AHEAD: Final = "rollouts_ahead"
 
 
 def save(folder: Path, step: int, groups: Sequence[Group], which: SaveRollouts) -> None:
@@ -53,15 +52,33 @@ def save(folder: Path, step: int, groups: Sequence[Group], which: SaveRollouts) 
         _write(folder, _stem(step), chosen)
 
 
-def save_ahead(folder: Path, rollouts: Sequence[Rollout]) -> None:
-    """Write, beside a checkpoint, the rollouts that are finished but belong to later steps."""
-    if rollouts:
-        _write(folder, _AHEAD, [("", rollout) for rollout in rollouts])
+def save_one(folder: Path, rollout: Rollout) -> None:
+    """Write one rollout by itself."""
+    _write(folder, rollout.rollout_id, [("", rollout)])
 
 
-def load_ahead(folder: Path) -> list[Rollout]:
-    """What `save_ahead` wrote there, if anything. Raises ConfigError for files that cannot be read."""
-    return _read(folder, _AHEAD) if (folder / f"{_AHEAD}.jsonl").is_file() else []
+def load_one(folder: Path, rollout_id: str) -> Rollout:
+    """What `save_one` wrote. Raises ConfigError if it cannot be read."""
+    (rollout,) = _read(folder, rollout_id)
+    return rollout
+
+
+def remove_one(folder: Path, rollout_id: str) -> None:
+    """Undo `save_one`, the line first: it says that the arrays are there."""
+    for suffix in (".jsonl", ".safetensors"):
+        (folder / f"{rollout_id}{suffix}").unlink(missing_ok=True)
+
+
+def remove_others(folder: Path, rollout_ids: Collection[str]) -> None:
+    """Remove every file of `save_one` but those of these rollouts."""
+    for path in folder.glob("*"):
+        if path.stem not in rollout_ids:
+            path.unlink()
+
+
+def save_evaluation(folder: Path, version: int, rollouts: Sequence[tuple[Task, Rollout]]) -> None:
+    """Write the rollouts by which weights number `version` were evaluated: `eval_<n>.jsonl` and `eval_<n>.safetensors`."""
+    _write(folder, f"eval_{version:05d}", [(task.problem_statement, rollout) for task, rollout in rollouts])
 
 
 def recorded_steps(folder: Path) -> list[int]:

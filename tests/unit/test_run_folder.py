@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING
 
 import pytest
 
 from rl_agent.errors import ConfigError
-from rl_agent.run_folder import RunFolder, require_resumable
+from rl_agent.run_folder import CONFIG, SUMMARY, RunFolder, require_run, unfinished_runs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,9 +59,22 @@ def test_an_export_replaces_that_of_the_run_before(tmp_path: Path) -> None:
 
 def test_resume_from_nothing_says_what_is_missing(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no such run folder"):
-        require_resumable(tmp_path / "nowhere")
-    with pytest.raises(ConfigError, match="no complete checkpoint"):
-        require_resumable(tmp_path)
+        require_run(tmp_path / "nowhere")
+    with pytest.raises(ConfigError, match="no run folder"):
+        require_run(tmp_path)
+    (tmp_path / CONFIG).write_text("seed: 0")
+    require_run(tmp_path)
+    assert RunFolder(tmp_path).last_checkpoint() is None
+
+
+def test_the_newest_run_that_has_not_ended_comes_first(tmp_path: Path) -> None:
+    for number, name in enumerate(("2026-01-01/10-00-00", "2026-01-01/11-00-00", "2026-01-02/09-00-00")):
+        folder = tmp_path / name
+        folder.mkdir(parents=True)
+        (folder / CONFIG).write_text("seed: 0")
+        os.utime(folder / CONFIG, (number, number))
+    (tmp_path / "2026-01-02/09-00-00" / SUMMARY).write_text("{}")
+    assert [run.name for run in unfinished_runs(tmp_path)] == ["11-00-00", "10-00-00"]
 
 
 def test_metrics_after_the_checkpoint_and_a_torn_line_are_forgotten(tmp_path: Path) -> None:

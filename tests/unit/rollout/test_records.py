@@ -73,16 +73,21 @@ def test_segments_come_back_bit_for_bit(tmp_path: Path) -> None:
     assert line["segments"] == ["main", "main"]
 
 
-def test_rollouts_ahead_of_a_checkpoint_come_back_as_they_were(tmp_path: Path) -> None:
+def test_a_rollout_by_itself_comes_back_as_it_was(tmp_path: Path) -> None:
     stats = SessionStats(requests=3, tool_calls=2, generation_seconds=0.5)
     ours = [replace(rollout("r0", 1.0, segment(5)), stats=stats, patch="ü".encode(), greedy=True), rollout("r1", 0.0)]
-    assert records.load_ahead(tmp_path) == []
-    records.save_ahead(tmp_path, ours)
-    loaded = records.load_ahead(tmp_path)
-    for mine, theirs in zip(ours, loaded, strict=True):
+    for mine in ours:
+        records.save_one(tmp_path, mine)
+    for mine in ours:
+        theirs = records.load_one(tmp_path, mine.rollout_id)
         np.testing.assert_equal([asdict(s) for s in mine.segments], [asdict(s) for s in theirs.segments])
         patch = mine.patch if mine is ours[0] else theirs.patch  # the other one is no UTF-8
         assert replace(mine, segments=(), patch=patch) == replace(theirs, segments=())
+    records.remove_others(tmp_path, {"r1"})
+    assert {path.stem for path in tmp_path.iterdir()} == {"r1"}
+    records.remove_one(tmp_path, "r1")
+    records.remove_one(tmp_path, "r1")
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_abort_comes_back_as_an_abort(tmp_path: Path) -> None:

@@ -1,0 +1,78 @@
+"""Sets up what runs the rollouts of the train job, where a run before left off."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rl_agent.rollout.buffer import Buffer
+from rl_agent.rollout.driver import Driver, Records
+from rl_agent.rollout.failures import FailurePolicy
+from rl_agent.rollout.greedy import with_greedy_baselines
+from rl_agent.rollout.ledger import Ledger
+from rl_agent.rollout.resume import Shape, restore
+from rl_agent.rollout.scheduler import Scheduler
+from rl_agent.rollout.zero_variance import dropped_groups
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Iterator
+
+    from rl_agent.cluster.bring_up import Cluster
+    from rl_agent.config.schema import Config
+    from rl_agent.jobs.progress import Progress
+    from rl_agent.tasks.source import TaskSource
+
+
+@contextmanager
+def driving(
+    config: Config, progress: Progress, processes: Cluster, source: TaskSource, first: int, tasks: asyncio.TaskGroup
+) -> Iterator[Driver]:
+    """A driver whose first step is `first`; its episodes live in `tasks`, and end with the context."""
+    rollout, algo = config.rollout, config.algo
+    ledger, buffer = Ledger(progress.folder.ledger), Buffer(progress.folder.buffer)
+    staleness = max_staleness(config)
+    shape = Shape(
+        first_step=first,
+        tasks_per_step=rollout.tasks_per_step,
+        members=algo.group_size + rollout.extra_members,
+        max_staleness=staleness,
+    )
+    restored = restore(ledger, buffer, source, seed=config.seed, shape=shape)
+    if restored.rollouts:
+        progress.say(f"{len(restored.rollouts)} finished rollouts of the run before need not be done again")
+    driver = Driver(
+        scheduler=Scheduler(
+            tasks_per_step=rollout.tasks_per_step,
+            group_size=algo.group_size,
+            max_concurrent=rollout.max_concurrent,
+            max_staleness=staleness,
+            last_step=config.job.steps,
+            version=first,
+            extra_tasks=rollout.extra_tasks,
+            extra_members=rollout.extra_members,
+            max_filtered=round(rollout.refill_limit * rollout.tasks_per_step),
+            history=restored.history,
+        ),
+        source=source,
+        seed=config.seed,
+        failures=FailurePolicy(rollout.failures, retries=rollout.retries),
+        records=Records(ledger=ledger, buffer=buffer, on_rollout=progress.rollout),
+        run_episode=with_greedy_baselines(processes.run_episode, algo),
+        tasks=tasks,
+        drop=dropped_groups(algo),
+        done=restored.rollouts,
+    )
+    try:
+        yield driver
+    finally:
+        driver.close()
+        ledger.close()
+
+
+def max_staleness(config: Config) -> int:
+    """Weight versions between the sampling of a token and its training, at most."""
+    bound: int = config.algo.max_staleness
+    if config.rollout.mode == "sync":
+        return 0
+    return min(bound, 1) if config.rollout.mode == "one_step_off" else bound

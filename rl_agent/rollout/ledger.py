@@ -1,0 +1,188 @@
+"""The ledger of a run's rollouts: a file of JSON lines, each written before what it says is acted on.
+
+    admitted    a rollout may start            finished   it has its end, and its record is on the disk
+    failed      it will be tried again         stopped    nobody needs it any more
+    lost        it ran when the run was killed
+    filtered    a group does not train         consumed   the groups of a step are about to train; others of its window are dropped
+    saved       a checkpoint holds all steps before this one
+    resumed     the run goes on at this step: what later steps had consumed is not trained yet
+
+The books balance: what was admitted has finished, failed, been stopped or lost, or is running; and no group is consumed twice, or
+consumed and filtered, in what the weights of now have behind them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from rl_agent.errors import LawError
+from rl_agent.rollout.scheduler import Slot
+
+if TYPE_CHECKING:
+    from io import TextIOWrapper
+    from pathlib import Path
+
+    from rl_agent.rollout.scheduler import Step
+
+
+class Event(StrEnum):
+    """What a line says."""
+
+    ADMITTED = "admitted"
+    FINISHED = "finished"
+    FAILED = "failed"
+    STOPPED = "stopped"
+    LOST = "lost"
+    FILTERED = "filtered"
+    CONSUMED = "consumed"
+    SAVED = "saved"
+    RESUMED = "resumed"
+
+
+_ENDS = (Event.FINISHED, Event.FAILED, Event.STOPPED, Event.LOST)
+
+
+@dataclass(slots=True, kw_only=True)
+class Books:
+    """What the lines come to."""
+
+    running: set[Slot] = field(default_factory=set)
+    finished: dict[int, dict[int, str]] = field(default_factory=dict)
+    """Position -> member -> status, of groups that no checkpoint holds yet."""
+    consumed: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    """Step -> positions."""
+    dropped: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    """Step -> positions."""
+    filtered: set[int] = field(default_factory=set)
+    counts: Counter[Event] = field(default_factory=Counter)
+    """Of rollouts."""
+    _taken: set[int] = field(default_factory=set)
+
+    def apply(self, event: Event, row: dict[str, Any]) -> None:
+        """Enter a line. Raises LawError for one that cannot be."""
+        if event is Event.ADMITTED or event in _ENDS:
+            self._rollout(event, row)
+        elif event is Event.FILTERED:
+            self._take([row["position"]])
+            self.filtered.add(row["position"])
+            self.finished.pop(row["position"], None)
+        elif event is Event.CONSUMED:
+            self._take([*row["positions"], *row["dropped"]])
+            self.consumed[row["step"]] = tuple(row["positions"])
+            self.dropped[row["step"]] = (*self.dropped.get(row["step"], ()), *row["dropped"])
+            for position in row["dropped"]:
+                self.finished.pop(position, None)
+        elif event is Event.SAVED:
+            for position in self.behind(row["step"]):
+                self.finished.pop(position, None)
+        else:
+            self._resume(row["step"])
+
+    def behind(self, step: int) -> list[int]:
+        """Positions that steps before `step` have consumed, or that will not train."""
+        before = [p for s in self.consumed if s < step for p in (*self.consumed[s], *self.dropped[s])]
+        return [*before, *self.filtered]
+
+    def balance(self) -> dict[str, int]:
+        """Counts by event, and what is running. Raises LawError if they do not add up."""
+        counts = {str(event): self.counts[event] for event in (Event.ADMITTED, *_ENDS)}
+        if self.counts[Event.ADMITTED] != sum(self.counts[event] for event in _ENDS) + len(self.running):
+            raise LawError(f"the ledger does not balance: {counts}, and {len(self.running)} are running")
+        return counts | {"running": len(self.running)}
+
+    def _rollout(self, event: Event, row: dict[str, Any]) -> None:
+        slot = _slot(row)
+        if (event is Event.ADMITTED) == (slot in self.running):
+            raise LawError(
+                f"the ledger has {event} for {slot}, which is {'' if slot in self.running else 'not '}running"
+            )
+        self.counts[event] += 1
+        if event is Event.ADMITTED:
+            self.running.add(slot)
+            return
+        self.running.remove(slot)
+        if event is Event.FINISHED and slot.evaluation < 0:
+            self.finished.setdefault(slot.position, {})[slot.member] = row["status"]
+
+    def _take(self, positions: list[int]) -> None:
+        if twice := self._taken.intersection(positions):
+            raise LawError(f"the groups at {sorted(twice)} are consumed, filtered or dropped a second time")
+        self._taken.update(positions)
+
+    def _resume(self, step: int) -> None:
+        if self.running:
+            raise LawError(f"{len(self.running)} rollouts are running at a resume; they must be entered as lost first")
+        for later in [s for s in self.consumed if s >= step]:
+            self._taken.difference_update(self.consumed.pop(later))
+
+
+class Ledger:
+    """The file. Reads what is there, then appends; a last line that a killed run has half written is cut off."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises LawError for a file whose lines cannot be."""
+        self.path = path
+        self.books = Books()
+        kept = 0
+        if path.is_file():
+            content = path.read_bytes()
+            kept = content.rfind(b"\n") + 1
+            for line in content[:kept].splitlines():
+                row = json.loads(line)
+                self.books.apply(Event(row.pop("event")), row)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file: TextIOWrapper = path.open("a", buffering=1)
+        self._file.truncate(kept)
+
+    def close(self) -> None:
+        """Everything is on the disk then."""
+        os.fsync(self._file.fileno())
+        self._file.close()
+
+    def admitted(self, slot: Slot, version: int) -> None:
+        """A rollout starts, with these weights in the engine."""
+        self._write(Event.ADMITTED, {**_place(slot), "version": version})
+
+    def ended(self, slot: Slot, event: Event, status: str = "") -> None:
+        """One of finished, failed, stopped."""
+        self._write(event, {**_place(slot), "status": status})
+
+    def filtered(self, position: int, reason: str) -> None:
+        """A group will not train."""
+        self._write(Event.FILTERED, {"position": position, "reason": reason})
+
+    def consumed(self, step: Step) -> None:
+        """The groups of a step are about to train."""
+        self._write(
+            Event.CONSUMED, {"step": step.number, "positions": list(step.positions), "dropped": list(step.dropped)}
+        )
+
+    def saved(self, step: int) -> None:
+        """A checkpoint holds all steps before `step`."""
+        self._write(Event.SAVED, {"step": step})
+        os.fsync(self._file.fileno())
+
+    def resumed(self, step: int) -> None:
+        """The run goes on at `step`; what ran when it was killed is lost."""
+        for slot in sorted(self.books.running):
+            self._write(Event.LOST, _place(slot))
+        self._write(Event.RESUMED, {"step": step})
+
+    def _write(self, event: Event, row: dict[str, Any]) -> None:
+        self.books.apply(event, row)
+        self._file.write(json.dumps({"event": event, **row, "time": round(time.time(), 3)}) + "\n")
+
+
+def _place(slot: Slot) -> dict[str, int]:
+    place = {"position": slot.position, "member": slot.member, "attempt": slot.attempt}
+    return place if slot.evaluation < 0 else {**place, "evaluation": slot.evaluation}
+
+
+def _slot(row: dict[str, Any]) -> Slot:
+    return Slot(**{name: row[name] for name in ("position", "member", "attempt", "evaluation") if name in row})

@@ -1,0 +1,85 @@
+"""What a resumed run makes of the ledger and the buffer of the one before: which rollouts it need not do again."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rl_agent.errors import ConfigError
+from rl_agent.rollout.group import rollout_id
+from rl_agent.rollout.scheduler import History
+
+if TYPE_CHECKING:
+    from rl_agent.rollout.buffer import Buffer
+    from rl_agent.rollout.group import Rollout
+    from rl_agent.rollout.ledger import Ledger
+    from rl_agent.tasks.source import TaskSource
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """Where a run goes on."""
+
+    history: History
+    rollouts: tuple[Rollout, ...] = ()
+    """Finished and not trained, in data order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """What the run of now asks for; it need not be what the run before did."""
+
+    first_step: int
+    tasks_per_step: int
+    members: int
+    """Rollouts that a group may have."""
+    max_staleness: int
+
+
+def restore(ledger: Ledger, buffer: Buffer, source: TaskSource, *, seed: int, shape: Shape) -> Restored:
+    """Enter the resume into the ledger, and find the finished rollouts that still have their place in the data order.
+
+    Left out, and so run again: what is not on the disk, what infrastructure broke, what now stands at another task, and what would be too stale.
+    """
+    books = ledger.books
+    if missing := [step for step in range(shape.first_step) if step not in books.consumed]:
+        raise ConfigError(
+            f"{ledger.path} does not say which tasks step {missing[0]} trained on, so the data order cannot be continued. "
+            "Remedy: put the file back as the run left it, or start a new run from its exported model"
+        )
+    ledger.resumed(shape.first_step)
+    taken = frozenset(books.behind(shape.first_step)) | frozenset(p for step in books.dropped.values() for p in step)
+    gone = sorted(taken)
+    waiting = [position for position in sorted(books.finished) if position not in taken]
+    kept: list[Rollout] = []
+    for position in waiting:
+        (task,) = itertools.islice(source.tasks(seed, position), 1)
+        step = shape.first_step + (position - bisect.bisect(gone, position)) // shape.tasks_per_step
+        for member in sorted(books.finished[position]):
+            rollout = buffer.load(rollout_id(position, member)) if member < shape.members else None
+            if (
+                rollout is not None
+                and rollout.task_id == task.task_id
+                and rollout.reward is not None
+                and _oldest(rollout, step) >= step - shape.max_staleness
+            ):
+                kept.append(rollout)
+    buffer.keep_only(rollout.rollout_id for rollout in kept)
+    dropped = {step: len(positions) for step, positions in books.dropped.items() if step >= shape.first_step}
+    done = frozenset(place(rollout.rollout_id) for rollout in kept)
+    return Restored(history=History(taken=taken, done=done, dropped=dropped), rollouts=tuple(kept))
+
+
+def place(name: str) -> tuple[int, int]:
+    """Position and member that a rollout's id names."""
+    position, member = (int(part) for part in name.split("-"))
+    return position, member
+
+
+def _oldest(rollout: Rollout, step: int) -> int:
+    """The oldest weights that sampled a token of it."""
+    return min(
+        (int(part.weight_versions[part.loss_mask].min()) for part in rollout.segments if part.trained), default=step
+    )
