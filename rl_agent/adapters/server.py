@@ -82,6 +82,11 @@ class AdapterServer:
             raise ConfigError("the adapter is not started, so it has no port yet")
         return self._port
 
+    @property
+    def open_sessions(self) -> int:
+        """How many agent runs it serves now."""
+        return len(self._sessions)
+
     async def __aenter__(self) -> Self:
         await self.start()
         return self

@@ -3,182 +3,201 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
+import functools
 import logging
-import socket
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import ray
 
-from rl_agent.cluster.calls import result
+from rl_agent.cluster.calls import Actor
+from rl_agent.cluster.nodes import PACKAGE, require_nodes
+from rl_agent.cluster.placement import Placement
 from rl_agent.cluster.policy_server import PolicyServer
+from rl_agent.cluster.policy_servers import PolicyServers
 from rl_agent.cluster.reaper import reaped
 from rl_agent.cluster.rollout_worker import RolloutWorker
+from rl_agent.cluster.rollout_workers import RolloutWorkers
+from rl_agent.cluster.situation import Situation
 from rl_agent.cluster.trainer_rank import TrainerRank
-from rl_agent.errors import InfraError
+from rl_agent.cluster.trainer_ranks import Trainers
+from rl_agent.errors import ConfigError, InfraError
+from rl_agent.rollout.group import AbortReason
 from rl_agent.secrets import set_for_children
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from rl_agent.algo.batch import TrainBatch
-    from rl_agent.algo.scores import Need, Scores
+    from rl_agent.cluster.calls import Process
     from rl_agent.config.schema import Config
+    from rl_agent.engine.base import EngineLoad
     from rl_agent.rollout.group import EpisodeRequest, Rollout
     from rl_agent.run_folder import RunFolder
-    from rl_agent.tokens.turn import Float32, Int32
-    from rl_agent.trainer.base import StepResult
-    from rl_agent.weights.base import Probe, WeightUpdate
+    from rl_agent.tokens.turn import Int32
+
+__all__ = ["Cluster", "Trainers", "cluster", "trainers"]
 
 log = logging.getLogger(__name__)
 
 STOP_TIMEOUT_S: Final = 30.0
-SAVE_POLL_S: Final = 0.2
-"""Between questions to the ranks whether their files are written."""
+SETTLE_S: Final = 30.0
+"""How long after an engine's failure it is looked whether its node is still there: Ray takes some 15 s to know."""
 CALLS_AT_ONCE: Final = 4096
 """Of one async actor; the scheduler sets the real bound."""
-
-
-class Trainers:
-    """All ranks of the trainer, called together; rank 0 answers."""
-
-    def __init__(self, ranks: Sequence[Any]) -> None:
-        self._ranks = ranks
-
-    async def _all(self, method: str, *arguments: Any) -> Any:
-        calls = [
-            result(getattr(rank, method).remote(*arguments), f"trainer rank {i}") for i, rank in enumerate(self._ranks)
-        ]
-        return (await asyncio.gather(*calls))[0]
-
-    async def start(self, model_folder: Path) -> None:
-        """Build the model on every rank."""
-        await self._all("start", model_folder)
-
-    async def logprobs(self, sequences: Sequence[Int32]) -> list[Float32]:
-        """Log-probability of each next token."""
-        found: list[Float32] = await self._all("logprobs", sequences)
-        return found
-
-    async def score(self, batch: TrainBatch, needs: frozenset[Need]) -> Scores:
-        """What the batch lacks of `needs`."""
-        scores: Scores = await self._all("score", batch, needs)
-        return scores
-
-    async def step(self, batch: TrainBatch) -> StepResult:
-        """Train on one batch."""
-        done: StepResult = await self._all("step", batch)
-        return done
-
-    async def announce(self, version: int, probe_tokens: Int32) -> tuple[WeightUpdate | None, Probe]:
-        """What the engine has to know before the weights are sent, if anything, and the probe by which it is checked."""
-        announced: tuple[WeightUpdate | None, Probe] = await self._all("announce", version, probe_tokens)
-        return announced
-
-    async def push(self, version: int) -> WeightUpdate | None:
-        """Send the weights; what the engine has to know to fetch them, if it has to."""
-        sent: WeightUpdate | None = await self._all("push", version)
-        return sent
-
-    async def begin_save(self, folder: Path) -> None:
-        """Copy what a checkpoint holds; it is written while other calls go on."""
-        await self._all("begin_save", folder)
-
-    async def finish_save(self) -> None:
-        """Wait until every rank has written its part of the checkpoint. Raises InfraError if one could not."""
-        written = await self._all("finish_save")
-        while not written:
-            await asyncio.sleep(SAVE_POLL_S)
-            written = await self._all("finish_save")
-
-    async def renumber(self, version: int) -> None:
-        """Say which number the current weights have, where nobody samples with them."""
-        await self._all("renumber", version)
-
-    async def load(self, folder: Path) -> None:
-        """Continue from a checkpoint."""
-        await self._all("load", folder)
-
-    async def export(self, folder: Path) -> None:
-        """Write a Hugging Face folder."""
-        await self._all("export", folder)
 
 
 class Cluster:
     """The processes of a run, as the jobs use them."""
 
-    def __init__(self, trainers: Trainers, server: Any, workers: Sequence[Any]) -> None:
+    def __init__(
+        self, trainers: Trainers, servers: PolicyServers, workers: RolloutWorkers, situation: Situation, *, wakes: bool
+    ) -> None:
         self.trainers = trainers
-        self._server = server
+        self._servers = servers
         self._workers = workers
-        self._turn = itertools.cycle(range(max(1, len(workers))))
+        self._situation = situation
+        self._wakes = wakes
+
+    @property
+    def restarts(self) -> dict[str, int]:
+        """How many processes were lost and started again so far, by kind."""
+        return {"policy_servers": self._servers.restarts, "rollout_workers": self._workers.restarts}
 
     async def run_episode(self, request: EpisodeRequest) -> Rollout:
-        """Run one episode on the next worker."""
-        number = next(self._turn)
-        rollout: Rollout = await result(self._workers[number].run.remote(request), f"rollout worker {number}")
+        """Run one episode, once a policy server and a worker are up.
+
+        A lost worker or policy server makes an aborted rollout (WORKER_LOST, ENGINE_ERROR), never an error. Cancelling the call ends
+        the agent, its sandbox and its generations before it returns. Raises what ends the run, and own bugs.
+        """
+        await self._servers.serving()
+        rollout = await self._workers.run(request)
+        if (
+            rollout.abort is AbortReason.ENGINE_ERROR
+        ):  # another attempt must not go to a server that is about to be found dead
+            with suppress(TimeoutError):
+                async with asyncio.timeout(SETTLE_S):
+                    await self._servers.load()
         return rollout
 
     async def push(self, version: int, probe_tokens: Int32) -> float:
-        """Bring the trainer's weights into the engine as `version`, verified; returns the probe's largest difference."""
-        announced, probe = await self.trainers.announce(version, np.asarray(probe_tokens, dtype=np.int32))
-        if announced is None:
-            return await self._receive(await self.trainers.push(version), probe)
-        try:
-            async with asyncio.TaskGroup() as halves:
-                halves.create_task(self.trainers.push(version))
-                received = halves.create_task(self._receive(announced, probe))
-        except* InfraError as failed:
-            # whichever half failed first: the other one was left alone
-            raise failed.exceptions[0] from None
-        return received.result()
+        """Bring the trainer's weights into all policy servers as `version`, verified; returns the probe's largest difference."""
+        if self._wakes:
+            await self._servers.wake()
+        return await self._servers.push(version, np.asarray(probe_tokens, dtype=np.int32))
 
-    async def _receive(self, update: WeightUpdate | None, probe: Probe) -> float:
-        return float(await result(self._server.push.remote(update, probe), "the policy server"))
+    async def load(self) -> EngineLoad:
+        """How busy the policy servers are."""
+        return await self._servers.load()
+
+    async def open_sessions(self) -> int:
+        """Agent runs that the adapters serve now."""
+        return await self._workers.open_sessions()
 
     async def watch(self) -> None:
-        """Raises when the engine dies by itself."""
-        await result(self._server.watch.remote(), "the policy server")
+        """Never returns. Raises what must end the run: a lost trainer rank, or processes that are lost too often."""
+        await self._situation.until(lambda: False)
 
 
 @asynccontextmanager
 async def trainers(config: Config, folder: RunFolder, model_folder: Path) -> AsyncIterator[Trainers]:
     """Only the trainer (job=sft)."""
-    async with _ray(config):
-        yield await _start_trainers(config, folder, model_folder)
+    async with _ray(config, folder), _placement(config, _world(config)) as placement:
+        started = Trainers(_ranks(config, folder, placement))
+        await started.start(model_folder)
+        yield started
 
 
 @asynccontextmanager
 async def cluster(
     config: Config, folder: RunFolder, model_folder: Path, weight_backend: str, *, trains: bool = True
 ) -> AsyncIterator[Cluster]:
-    """Trainer, policy server and rollout workers. The server starts while the trainer builds its model.
+    """Trainer, policy servers and rollout workers. The servers start while the trainer builds its model.
 
     Without `trains` there is no trainer: the engine keeps the weights of `model_folder` (job=rollout, job=evaluate).
     """
-    async with _ray(config):
-        server = _actor(PolicyServer, gpus=config.cluster.engine_gpus, at_once=CALLS_AT_ONCE).remote(config, folder)
-        worker = _actor(RolloutWorker, cpus=config.cluster.cpus_per_worker, at_once=CALLS_AT_ONCE)
-        workers = [worker.remote(config, folder, number) for number in range(config.cluster.rollout_workers)]
+    async with _ray(config, folder), _placement(config, _world(config) if trains else 0) as placement:
+        situation = Situation()
+        servers: PolicyServers
+
+        async def sleep() -> None:
+            await servers.sleep()
+
+        ranks = Trainers(
+            _ranks(config, folder, placement) if trains else [], sleep if config.cluster.colocated else None
+        )
+        servers = PolicyServers(
+            config,
+            make=functools.partial(_server, config, folder, placement),
+            trainers=ranks,
+            situation=situation,
+            model_folder=model_folder,
+            weight_backend=weight_backend,
+        )
+        workers = RolloutWorkers(
+            config,
+            make=functools.partial(_worker, config, folder, placement),
+            replicas=lambda: servers.set,
+            situation=situation,
+            model_folder=model_folder,
+        )
         try:
             async with _time_limit(config.cluster.start_timeout_s), asyncio.TaskGroup() as starting:
-                address = starting.create_task(
-                    result(server.start.remote(model_folder, weight_backend), "the policy server")
-                )
-                ranks = starting.create_task(_start_trainers(config, folder, model_folder)) if trains else None
-            async with asyncio.TaskGroup() as serving:
-                for number, handle in enumerate(workers):
-                    serve = handle.serve.remote(address.result(), model_folder)
-                    serving.create_task(result(serve, f"rollout worker {number}"))
+                starting.create_task(servers.start())
+                if trains:
+                    starting.create_task(ranks.start(model_folder))
+            async with asyncio.TaskGroup() as keeping:
+                watching = [keeping.create_task(servers.supervise())]
+                if trains:
+                    watching.append(keeping.create_task(ranks.watch(situation)))
+                keeping.create_task(workers.supervise())
                 async with _time_limit(config.cluster.start_timeout_s):
-                    await asyncio.gather(*(result(handle.ready.remote(), "a rollout worker") for handle in workers))
-                yield Cluster(ranks.result() if ranks else Trainers([]), server, workers)
+                    await workers.all_ready()
+                yield Cluster(ranks, servers, workers, situation, wakes=config.cluster.colocated)
+                for task in watching:
+                    task.cancel()
                 await _stop(workers)
         finally:
-            await _stop([*workers, server])
+            await _stop(workers, servers)
+
+
+def _ranks(config: Config, folder: RunFolder, placement: Placement) -> list[Process]:
+    world = _world(config)
+    return [
+        Actor(_start(TrainerRank, placement.rank(number), config, folder, number, world), f"trainer rank {number}")
+        for number in range(world)
+    ]
+
+
+def _server(config: Config, folder: RunFolder, placement: Placement, number: int) -> Process:
+    options = placement.server(number) | {"max_concurrency": CALLS_AT_ONCE}
+    return Actor(_start(PolicyServer, options, config, folder, number), f"policy server {number}")
+
+
+def _worker(config: Config, folder: RunFolder, placement: Placement, number: int) -> Process:
+    options = placement.worker() | {"max_concurrency": CALLS_AT_ONCE}
+    return Actor(_start(RolloutWorker, options, config, folder, number), f"rollout worker {number}")
+
+
+def _start(kind: type, options: dict[str, Any], *arguments: Any) -> Any:
+    """A Ray actor of a plain class. It is this run's affair, not Ray's, to start a lost one again."""
+    return ray.remote(kind).options(max_restarts=0, **options).remote(*arguments)
+
+
+def _world(config: Config) -> int:
+    layout = config.trainer
+    return int(layout.data_parallel * layout.tensor_parallel * layout.pipeline_parallel * layout.context_parallel)
+
+
+@asynccontextmanager
+async def _placement(config: Config, ranks: int) -> AsyncIterator[Placement]:
+    placement = Placement(config.cluster, ranks)
+    try:
+        await asyncio.to_thread(placement.require, config.cluster.start_timeout_s)
+        yield placement
+    finally:
+        placement.remove()
 
 
 @asynccontextmanager
@@ -190,53 +209,39 @@ async def _time_limit(seconds: float) -> AsyncIterator[None]:
         raise InfraError(f"the run's processes were not up after cluster.start_timeout_s={seconds:.0f} s") from None
 
 
-async def _start_trainers(config: Config, folder: RunFolder, model_folder: Path) -> Trainers:
-    layout = config.trainer
-    world = layout.data_parallel * layout.tensor_parallel * layout.pipeline_parallel * layout.context_parallel
-    port = _free_port() if world > 1 else 0
-    rank = _actor(TrainerRank, gpus=config.cluster.trainer_gpus)
-    handles = [rank.remote(config, folder, rank=number, world_size=world, master_port=port) for number in range(world)]
-    started = Trainers(handles)
-    await started.start(model_folder)
-    return started
-
-
-def _actor(kind: type, *, cpus: float = 0.0, gpus: float = 0.0, at_once: int | None = None) -> Any:
-    """A Ray actor of a plain class. `at_once`: for async classes, how many calls run at the same time."""
-    more = {} if at_once is None else {"max_concurrency": at_once}
-    return ray.remote(kind).options(num_cpus=cpus, num_gpus=gpus, max_restarts=0, **more)
-
-
 @asynccontextmanager
-async def _ray(config: Config) -> AsyncIterator[None]:
+async def _ray(config: Config, folder: RunFolder) -> AsyncIterator[None]:
+    address = config.cluster.address
     set_for_children("RAY_USAGE_STATS_ENABLED", "0")
     set_for_children("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     set_for_children("RAY_worker_niceness", "0")  # Ray's 15 would put the trainer behind the agents' own processes
     logging.getLogger("ray._private.authentication").setLevel(logging.ERROR)  # a note on tokens at every start
-    local: dict[str, Any] = {"num_cpus": 2, "include_dashboard": False} if config.cluster.address is None else {}
+    options: dict[str, Any] = {"num_cpus": 2, "include_dashboard": False} if address is None else {}
+    if config.cluster.ship_code:
+        options["runtime_env"] = {"py_modules": [str(PACKAGE)]}
     async with reaped():
-        ray.init(
-            address=config.cluster.address,
-            log_to_driver=False,
-            logging_level=logging.WARNING,
-            configure_logging=False,
-            **local,
-        )
         try:
+            ray.init(
+                address=address, log_to_driver=False, logging_level=logging.WARNING, configure_logging=False, **options
+            )
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            if address is None:
+                raise
+            raise ConfigError(
+                f"cluster.address={address}: no Ray cluster answers there ({error}). Remedy: start one with "
+                "`python -m rl_agent.cluster up hosts=...` and start the run on one of its nodes."
+            ) from error
+        try:
+            if address is not None:
+                await asyncio.to_thread(require_nodes, folder)
             yield
         finally:
             ray.shutdown()
 
 
-async def _stop(handles: Sequence[Any]) -> None:
-    """Let each actor end what it started; one that does not is killed by `ray.shutdown` with its process tree."""
-    for handle in handles:
-        with suppress(InfraError, TimeoutError):
+async def _stop(*parts: PolicyServers | RolloutWorkers) -> None:
+    """Let each process end what it started; one that does not is killed by `ray.shutdown` with its process tree."""
+    for part in parts:
+        with suppress(TimeoutError):
             async with asyncio.timeout(STOP_TIMEOUT_S):
-                await result(handle.stop.remote(), "an actor")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])
+                await part.stop()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError
@@ -12,9 +14,46 @@ from rl_agent.errors import InfraError
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
+END_S: Final = 15.0
+"""How long the end of a cancelled call is waited for: what it leaves, such as a sandbox, is gone within 5 s."""
 
-async def result(reference: Awaitable[Any], who: str) -> Any:
-    """What a remote call returns. Cancelling the wait cancels the call."""
+
+class LostActorError(InfraError):
+    """A process of the run is gone, or the node that it was on."""
+
+
+class Process(Protocol):
+    """A process of a run whose methods can be called from this one."""
+
+    async def call(self, method: str, *arguments: Any, ends: bool = False) -> Any:
+        """Call a method. Raises what it raises, LostActorError when the process is gone.
+
+        Cancelling the wait cancels the call; with `ends`, the cancelled call is waited for.
+        """
+
+    def kill(self) -> None:
+        """End the process at once, with all that it started; safe to call twice."""
+
+
+class Actor:
+    """See `Process`: an actor of Ray's."""
+
+    def __init__(self, handle: Any, who: str) -> None:
+        self._handle = handle
+        self.who = who
+
+    async def call(self, method: str, *arguments: Any, ends: bool = False) -> Any:
+        """See `Process`."""
+        return await result(getattr(self._handle, method).remote(*arguments), self.who, ends=ends)
+
+    def kill(self) -> None:
+        """See `Process`."""
+        with suppress(RayError):
+            ray.kill(self._handle)
+
+
+async def result(reference: Awaitable[Any], who: str, *, ends: bool = False) -> Any:
+    """What a remote call returns. Cancelling the wait cancels the call, and with `ends` waits for its end."""
     try:
         return await reference
     except RayTaskError as error:
@@ -23,7 +62,7 @@ async def result(reference: Awaitable[Any], who: str) -> Any:
             raise cause from error
         raise
     except RayActorError as error:
-        raise InfraError(
+        raise LostActorError(
             f"the process of {who} was lost: {str(error).splitlines()[0]}. Its log is in the run folder's logs/."
         ) from error
     except RayError as error:
@@ -31,4 +70,12 @@ async def result(reference: Awaitable[Any], who: str) -> Any:
     except BaseException:
         if isinstance(reference, ray.ObjectRef):
             ray.cancel(reference, recursive=True)
+            if ends:
+                await _ended(reference)
         raise
+
+
+async def _ended(reference: Any) -> None:
+    with suppress(RayError, asyncio.CancelledError, TimeoutError):
+        async with asyncio.timeout(END_S):
+            await asyncio.wrap_future(reference.future())

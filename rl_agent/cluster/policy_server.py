@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
-from rl_agent.cluster.process import set_up
+from rl_agent.cluster.process import own_address, set_up
 from rl_agent.config.load import build
 from rl_agent.engine.base import EngineServer
 
@@ -13,18 +13,19 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rl_agent.config.schema import Config
-    from rl_agent.engine.base import Engine
+    from rl_agent.engine.base import Engine, EngineLoad
     from rl_agent.run_folder import RunFolder
     from rl_agent.weights.base import Probe, WeightUpdate
 
 
 class PolicyServer:
-    """Wrapped as a Ray actor by `cluster.bring_up`."""
+    """Wrapped as a Ray actor by `cluster.bring_up`; one replica."""
 
-    def __init__(self, config: Config, folder: RunFolder) -> None:
-        set_up(folder.log("policy_server"))
+    def __init__(self, config: Config, folder: RunFolder, number: int) -> None:
+        suffix = f"_{number}" if config.cluster.engine_replicas > 1 else ""
+        set_up(folder.log(f"policy_server{suffix}"))
         self._config = config
-        self._folder = folder
+        self._log = folder.log(f"vllm{suffix}")
         self._server: EngineServer = build(config.engine, EngineServer)
         self._stack = AsyncExitStack()
         self._engine: Engine | None = None
@@ -33,18 +34,34 @@ class PolicyServer:
         """Start the server; returns its address."""
         address = await self._server.start(
             model_folder=model_folder,
-            log=self._folder.log("vllm"),
+            log=self._log,
             weight_backend=weight_backend,
             max_context_tokens=self._config.rollout.max_context_tokens,
+            node_address=own_address(self._config),
+            sleeps=self._config.cluster.colocated,
         )
         self._engine = await self._stack.enter_async_context(self._server.client(address))
         return address
 
+    async def hold(self) -> None:
+        """See `engine.base.Engine.hold`."""
+        await self._client().hold()
+
     async def push(self, update: WeightUpdate, probe: Probe | None) -> float:
         """See `engine.base.Engine.push`."""
-        if self._engine is None:
-            raise RuntimeError("push before start")
-        return await self._engine.push(update, probe)
+        return await self._client().push(update, probe)
+
+    async def load(self) -> EngineLoad:
+        """See `engine.base.Engine.load`."""
+        return await self._client().load()
+
+    async def sleep(self) -> None:
+        """See `engine.base.Engine.sleep`."""
+        await self._client().sleep()
+
+    async def wake(self) -> None:
+        """See `engine.base.Engine.wake`."""
+        await self._client().wake()
 
     async def watch(self) -> None:
         """Never returns while the server lives; raises EngineError when it ends by itself."""
@@ -54,3 +71,8 @@ class PolicyServer:
         """End the server."""
         await self._stack.aclose()
         await self._server.stop()
+
+    def _client(self) -> Engine:
+        if self._engine is None:
+            raise RuntimeError("the server was not started")
+        return self._engine

@@ -1,14 +1,23 @@
-"""What every process of a run sets up first: its log in the run folder, and quiet libraries."""
+"""What every process of a run sets up first: its log in the run folder, quiet libraries, and where others find it."""
 
 from __future__ import annotations
 
 import gc
 import logging
 import warnings
-from typing import TYPE_CHECKING
+from dataclasses import is_dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import ray
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from rl_agent.config.schema import Config
+
+LOOPBACK: Final = "127.0.0.1"
+AUTO: Final = "auto"
+"""In the place of an address: this process's own."""
 
 
 def set_up(log_file: Path) -> None:
@@ -20,6 +29,18 @@ def set_up(log_file: Path) -> None:
     root.addHandler(handler)
     logging.captureWarnings(capture=True)
     warnings.simplefilter("once")
+
+
+def own_address(config: Config) -> str:
+    """Where the run's other processes find this one: its node's address in a cluster, loopback on a machine of its own."""
+    return LOOPBACK if config.cluster.address is None else str(ray.util.get_node_ip_address())
+
+
+def addressed(node: Any, key: str, address: str) -> Any:
+    """A group's configuration whose field `key` says `address` where it said `auto`."""
+    if is_dataclass(node) and not isinstance(node, type) and getattr(node, key, None) == AUTO:
+        return replace(node, **{key: address})
+    return node
 
 
 def exempt_loaded_objects() -> None:

@@ -7,11 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rl_agent.adapters.build import build_adapter
-from rl_agent.cluster.process import exempt_loaded_objects, set_up
+from rl_agent.cluster.process import addressed, exempt_loaded_objects, own_address, set_up
 from rl_agent.config.adapter import HistoryReasoning
 from rl_agent.config.load import build
 from rl_agent.engine.base import EngineServer
 from rl_agent.engine.parsers import named_parser
+from rl_agent.engine.replicas import Replicas
 from rl_agent.graders.base import Grader
 from rl_agent.harnesses.base import Harness
 from rl_agent.rollout.episode import EpisodeLimits, EpisodeRunner
@@ -24,7 +25,9 @@ from rl_agent.tokens.turn import Sampling
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from rl_agent.adapters.server import AdapterServer
     from rl_agent.config.schema import Config
+    from rl_agent.engine.replicas import ReplicaSet
     from rl_agent.rollout.group import EpisodeRequest, Rollout
     from rl_agent.run_folder import RunFolder
 
@@ -37,13 +40,21 @@ class RolloutWorker:
 
     def __init__(self, config: Config, folder: RunFolder, number: int) -> None:
         set_up(folder.log(f"rollout_worker_{number}"))
-        self._config = config
+        self._number = number
+        address = own_address(config)
+        self._config = config = replace(
+            config,
+            adapter=addressed(config.adapter, "advertise_host", address),
+            sandbox=addressed(config.sandbox, "advertise_host", address),
+        )
+        self._replicas: Replicas | None = None
+        self._adapter: AdapterServer | None = None
         self._runner: asyncio.Future[EpisodeRunner] | None = None
         self._stopping = asyncio.Event()
         self._meter = Meter()
 
-    async def serve(self, address: str, model_folder: Path) -> None:
-        """Keep the adapter open against the policy server at `address`, until `stop`."""
+    async def serve(self, replicas: ReplicaSet, model_folder: Path) -> None:
+        """Keep the adapter open against the policy servers, until `stop`."""
         config, rollout = self._config, self._config.rollout
         booting: SandboxProvider = build(config.sandbox, SandboxProvider)
         harness: Harness = build(config.harness, Harness)
@@ -53,11 +64,13 @@ class RolloutWorker:
         await booting.sweep()
         keep = config.adapter.history_reasoning is HistoryReasoning.keep
         pool = WarmPool(booting, size=rollout.warm_sandboxes)
-        async with server.client(address) as engine, pool:
+        first = self._number % len(replicas.addresses)
+        async with Replicas(server, first=first) as self._replicas, pool:
+            await self._replicas.renew(replicas)
             adapter = build_adapter(
                 config.adapter,
                 harness_dialect=harness.dialect,
-                engine=engine,
+                engine=self._replicas,
                 renderer=build_renderer(
                     model_folder,
                     config.model.renderer,
@@ -68,7 +81,7 @@ class RolloutWorker:
                 max_context_tokens=rollout.max_context_tokens,
                 max_turns=rollout.max_turns,
             )
-            async with adapter:
+            async with adapter as self._adapter:
                 guard = rollout.guard_s or config.harness.time_budget_s + config.grader.timeout_s + GUARD_MARGIN_S
                 runner = EpisodeRunner(
                     provider=MeteredProvider(pool, self._meter),
@@ -88,10 +101,19 @@ class RolloutWorker:
         """Returns when episodes can run."""
         await self._ready()
 
+    async def renew(self, replicas: ReplicaSet) -> None:
+        """The policy servers are elsewhere now, or have other weights."""
+        if self._replicas is not None:
+            await self._replicas.renew(replicas)
+
     async def run(self, request: EpisodeRequest) -> Rollout:
         """One episode. It carries what this worker's sandboxes did since the last one ended."""
         rollout = await (await self._ready()).run(request)
         return replace(rollout, sandbox=self._meter.take())
+
+    async def open_sessions(self) -> int:
+        """Of its adapter."""
+        return 0 if self._adapter is None else self._adapter.open_sessions
 
     async def stop(self) -> None:
         """End `serve`."""

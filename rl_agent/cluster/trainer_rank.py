@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import ray
+
 from rl_agent.algo.algorithm import build_algorithm
-from rl_agent.cluster.process import set_up
+from rl_agent.cluster.process import addressed, own_address, set_up
 from rl_agent.config.load import build
+from rl_agent.engine.vllm_server import free_port
 from rl_agent.errors import WeightPushError
 from rl_agent.trainer.base import Trainer
 from rl_agent.weights.base import Probe, WeightSender
@@ -27,19 +30,28 @@ if TYPE_CHECKING:
 class TrainerRank:
     """Wrapped as a Ray actor by `cluster.bring_up`."""
 
-    def __init__(self, config: Config, folder: RunFolder, *, rank: int, world_size: int, master_port: int) -> None:
+    def __init__(self, config: Config, folder: RunFolder, rank: int, world_size: int) -> None:
         set_up(folder.log(f"trainer_{rank}"))
         self._config = config
         self._folder = folder
         self._rank = rank
         self._world_size = world_size
-        self._master_port = master_port
+        self._address = own_address(config)
         self._trainer: Trainer = build(config.trainer, Trainer)
-        self._sender: WeightSender = build(config.weights, WeightSender)
+        self._sender: WeightSender = build(addressed(config.weights, "host", self._address), WeightSender)
 
-    def start(self, model_folder: Path) -> None:
+    def place(self) -> str:
+        """The node that this is."""
+        return str(ray.get_runtime_context().get_node_id())
+
+    def meeting_point(self) -> tuple[str, int]:
+        """Where the other ranks can meet this one."""
+        return self._address, free_port(self._address) if self._world_size > 1 else 0
+
+    def start(self, model_folder: Path, master_address: str, master_port: int, number_on_node: int) -> None:
         """Build the model, from scratch or from the folder's weights."""
-        self._sender.open(self._folder.root, receivers=getattr(self._config.engine, "tensor_parallel", 1))
+        cluster, workers = self._config.cluster, getattr(self._config.engine, "tensor_parallel", 1)
+        self._sender.open(self._folder.root, receivers=workers * cluster.engine_replicas)
         self._trainer.setup(
             model_folder=model_folder,
             algorithm=build_algorithm(self._config.algo),
@@ -47,8 +59,11 @@ class TrainerRank:
             total_steps=self._config.job.steps,
             rank=self._rank,
             world_size=self._world_size,
-            master_port=self._master_port,
-            local_rank=self._rank,
+            master_address=master_address,
+            master_port=master_port,
+            local_rank=0
+            if cluster.trainer_gpus
+            else number_on_node,  # Ray shows a rank only the GPUs that it has reserved
         )
 
     def logprobs(self, sequences: Sequence[Int32]) -> list[Float32]:
@@ -62,6 +77,10 @@ class TrainerRank:
     def step(self, batch: TrainBatch) -> StepResult:
         """See `trainer.base.Trainer`."""
         return self._trainer.step(batch)
+
+    def regroup(self, receivers: int) -> None:
+        """See `weights.base.WeightSender`."""
+        self._sender.regroup(receivers)
 
     def announce(self, version: int, probe_tokens: Int32) -> tuple[WeightUpdate | None, Probe]:
         """Say what is coming, if the engine has to know, and what the weights make of a probe."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 from rl_agent.config.check_algo import algo_problems
+from rl_agent.config.check_cluster import cluster_problems
 from rl_agent.config.check_job import job_problems
 from rl_agent.config.check_sandbox import sandbox_problems
 from rl_agent.errors import ConfigError
@@ -43,6 +44,7 @@ def check(config: Config) -> list[Problem]:
         *_sandbox(config),
         *_algo(config),
         *_job(config),
+        *_cluster(config),
     ]
 
 
@@ -169,6 +171,10 @@ def _job(config: Config) -> Iterator[Problem]:
 
 def _sandbox(config: Config) -> Iterator[Problem]:
     yield from (Problem(*parts) for parts in sandbox_problems(config))
+
+
+def _cluster(config: Config) -> Iterator[Problem]:
+    yield from (Problem(*parts) for parts in cluster_problems(config))
 
 
 def _get(node: Any, key: str) -> Any:

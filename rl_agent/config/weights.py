@@ -22,8 +22,8 @@ class GlooConfig:
     """Broadcast from the trainer's memory to the engine's, over TCP."""
 
     _target_: str = "rl_agent.weights.stream.GlooSender"
-    host: str = "127.0.0.1"
-    """Where the engine's workers find the trainer's first rank."""
+    host: str = "auto"
+    """Where the engine's workers find the trainer's first rank; `auto`: loopback, or the address of its node in a cluster of Ray's."""
     port: int = 0
     """0: a free one."""
     bucket_mb: int = 512

@@ -52,5 +52,8 @@ class WeightSender(Protocol):
     def send(self, tensors: Iterable[tuple[str, torch.Tensor]], version: int) -> WeightUpdate | None:
         """Bring Hugging Face-named tensors to the engine as `version`; None after `announce`. Raises WeightPushError."""
 
+    def regroup(self, receivers: int) -> None:
+        """The engine has other workers now: a replica was lost, or came back. The next update is for `receivers` of them."""
+
     def close(self) -> None:
         """Give back what is held."""

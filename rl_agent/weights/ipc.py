@@ -36,6 +36,10 @@ class IpcSender:
     def open(self, run_folder: Path, receivers: int) -> None:
         """Raises ConfigError for an engine of several workers: only one of them is on the first rank's GPU."""
         del run_folder
+        self.regroup(receivers)
+
+    def regroup(self, receivers: int) -> None:
+        """See `open`."""
         if receivers != 1:
             raise ConfigError(
                 f"weights=ipc reaches one worker on the trainer's GPU, and engine.tensor_parallel is {receivers}. "

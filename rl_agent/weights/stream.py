@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from rl_agent.weights.buckets import TensorInfo
 
+LOOPBACK = "127.0.0.1"
 SENDER = 0
 """Rank of the trainer in the group that it shares with the engine's workers."""
 
@@ -39,7 +40,7 @@ class StreamSender:
             raise ConfigError(f"weights.bucket_mb is {bucket_mb}; the least is 1")
         if timeout_s <= 0:
             raise ConfigError(f"weights.timeout_s is {timeout_s}; it must be positive")
-        self._host = host
+        self._host = LOOPBACK if host == "auto" else host
         self._port = port
         self._bucket_bytes = bucket_mb * 1024**2
         self._timeout = timedelta(seconds=timeout_s)
@@ -58,7 +59,7 @@ class StreamSender:
         if self._store is None:
             try:
                 self._store = TCPStore(
-                    self._bind_host(), self._port, is_master=True, wait_for_workers=False, timeout=self._timeout
+                    self._host, self._port, is_master=True, wait_for_workers=False, timeout=self._timeout
                 )
             except (OSError, RuntimeError) as error:
                 raise WeightPushError(
@@ -93,6 +94,11 @@ class StreamSender:
             raise WeightPushError(f"weights number {version} were not sent: {error}") from error
         return None
 
+    def regroup(self, receivers: int) -> None:
+        """See `WeightSender`: a group cannot lose or gain members, so the next `announce` names a new one."""
+        self.close()
+        self._receivers = receivers
+
     def close(self) -> None:
         """Leave the group."""
         self._group = self._store = None
@@ -112,10 +118,6 @@ class StreamSender:
             self._group = self._make_group(self._store, 1 + self._receivers)
         return self._group
 
-    def _bind_host(self) -> str:
-        """The store's master listens on all interfaces; the name only has to be this machine's."""
-        return "127.0.0.1" if self._host in ("127.0.0.1", "localhost") else socket.gethostname()
-
 
 class GlooSender(StreamSender):
     """See `GlooConfig`: through the machines' memory and TCP."""
@@ -129,7 +131,7 @@ class GlooSender(StreamSender):
 
     @override
     def _make_group(self, store: Store, ranks: int) -> Any:
-        return gloo_group(store, SENDER, ranks, self._timeout)
+        return gloo_group(store, SENDER, ranks, self._timeout, self._host)
 
 
 class NcclSender(StreamSender):
@@ -147,9 +149,19 @@ class NcclSender(StreamSender):
         return nccl_group(store, SENDER, ranks, self._timeout)
 
 
-def gloo_group(store: Store, rank: int, ranks: int, timeout: timedelta) -> Any:
-    """A group beside the ones that trainer and engine have for themselves."""
-    return dist.ProcessGroupGloo(PrefixStore("weights", store), rank, ranks, timeout)
+def gloo_group(store: Store, rank: int, ranks: int, timeout: timedelta, meeting: str = LOOPBACK) -> Any:
+    """A group beside the ones that trainer and engine have for themselves; its traffic goes where `meeting` is reached."""
+    options = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]  # not in PyTorch's stubs
+    options._timeout = timeout
+    options._devices = [dist.ProcessGroupGloo.create_device(hostname=own_address(meeting))]
+    return dist.ProcessGroupGloo(PrefixStore("weights", store), rank, ranks, options)
+
+
+def own_address(towards: str) -> str:
+    """The address of this machine that others see when it talks to `towards`."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((towards, 9))  # a datagram socket sends nothing for that
+        return str(probe.getsockname()[0])
 
 
 def nccl_group(store: Store, rank: int, ranks: int, timeout: timedelta) -> Any:

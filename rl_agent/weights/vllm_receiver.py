@@ -109,6 +109,8 @@ class StreamInit(WeightTransferInitInfo):  # type: ignore[misc]  # vLLM is not c
     port: int
     ranks: int
     timeout_s: float
+    first_rank: int = 1
+    """Of this engine's workers; those of other replicas have others."""
 
 
 @dataclass
@@ -129,7 +131,8 @@ class StreamReceiver(LayerwiseReceiver):
         """Meet the trainer."""
         timeout = timedelta(seconds=init_info.timeout_s)
         store = TCPStore(init_info.host, init_info.port, is_master=False, timeout=timeout)
-        rank = 1 + self.parallel_config.rank
+        self._meeting = init_info.host
+        rank = init_info.first_rank + self.parallel_config.rank
         self._group = self._make_group(store, rank, init_info.ranks, timeout)
 
     def receive_weights(self, update_info: StreamUpdate) -> None:
@@ -149,7 +152,7 @@ class StreamReceiver(LayerwiseReceiver):
         return torch.device("cpu")
 
     def _make_group(self, store: Store, rank: int, ranks: int, timeout: timedelta) -> Any:
-        return gloo_group(store, rank, ranks, timeout)
+        return gloo_group(store, rank, ranks, timeout, self._meeting)
 
 
 class GlooReceiver(StreamReceiver):

@@ -1,0 +1,92 @@
+"""What must be true of every node of a cluster before a run starts there: it has our code, and it sees the run folder."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import ray
+from ray.exceptions import RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+import rl_agent
+from rl_agent.errors import ConfigError
+from rl_agent.run_folder import write_atomic
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rl_agent.run_folder import RunFolder
+
+PACKAGE: Final = Path(rl_agent.__file__).parent
+LOOK_TIMEOUT_S: Final = 120.0
+"""A first process on a node imports Ray and our package, from a cold disk."""
+
+
+def facts(sentinel: str) -> dict[str, str]:
+    """What a node says of itself; `sentinel` is a file in the run folder."""
+    path = Path(sentinel)
+    return {
+        "python": ".".join(platform.python_version_tuple()[:2]),
+        "code": digest(PACKAGE),
+        "sentinel": path.read_text() if path.is_file() else "",
+    }
+
+
+def digest(package: Path) -> str:
+    """Of all Python files of a package."""
+    total = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        total.update(str(path.relative_to(package)).encode() + b"\0" + path.read_bytes())
+    return total.hexdigest()
+
+
+def require_nodes(folder: RunFolder) -> None:
+    """Ask every live node. Raises ConfigError with all that is wrong. Blocks."""
+    sentinel, word = folder.root / ".seen_by_nodes", secrets.token_hex(8)
+    write_atomic(sentinel, word.encode())
+    try:
+        nodes = [node for node in ray.nodes() if node["Alive"]]
+        mine = facts(str(sentinel))
+        look = ray.remote(facts)
+        asked = {
+            node["NodeManagerAddress"]: look.options(
+                num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+            ).remote(str(sentinel))
+            for node in nodes
+        }
+        problems: list[str] = []
+        for address, reference in asked.items():
+            try:
+                problems += differences(address, mine, ray.get(reference, timeout=LOOK_TIMEOUT_S), folder.root)
+            except RayError as error:
+                problems.append(
+                    f"node {address} cannot run rl_agent: {str(error).strip().splitlines()[-1]}. Remedy: install it there as it is "
+                    "here (same path of the environment), or take the node out of the cluster."
+                )
+    finally:
+        sentinel.unlink(missing_ok=True)
+    if problems:
+        raise ConfigError("\n".join(problems))
+
+
+def differences(address: str, mine: Mapping[str, str], theirs: Mapping[str, Any], root: Path) -> Sequence[str]:
+    """Why a node cannot take part, one message a reason."""
+    found = []
+    if theirs["sentinel"] != mine["sentinel"]:
+        found.append(
+            f"node {address} does not see the run folder {root}. Remedy: put it on a file system that all nodes share "
+            "(output=/shared/..., or hydra.run.dir=...)."
+        )
+    if theirs["python"] != mine["python"]:
+        found.append(
+            f"node {address} runs Python {theirs['python']}, this one {mine['python']}. Remedy: the same on both."
+        )
+    if theirs["code"] != mine["code"]:
+        found.append(
+            f"node {address} has another version of rl_agent. Remedy: install this one there, or cluster.ship_code=true."
+        )
+    return found

@@ -1,0 +1,299 @@
+"""All replicas of the policy server: weights go to all of them, and one that dies comes back with the weights of now.
+
+A replica serves from the moment that it has the current version, verified by the probe, to the moment that it is lost. Weights
+that are fetched (disk, ipc) are kept for whoever comes back; weights that are sent (gloo, nccl) are sent to it again, or, when
+the trainer has newer ones already, with the next push.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from rl_agent.cluster.situation import RestartLimit
+from rl_agent.config.engine import UpdateMode
+from rl_agent.engine.base import EngineLoad, total_load
+from rl_agent.engine.replicas import ReplicaSet
+from rl_agent.errors import InfraError, WeightPushError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from rl_agent.cluster.calls import Process
+    from rl_agent.cluster.situation import Situation
+    from rl_agent.cluster.trainer_ranks import Trainers
+    from rl_agent.config.schema import Config
+    from rl_agent.tokens.turn import Int32
+    from rl_agent.weights.base import Probe, WeightUpdate
+
+log = logging.getLogger(__name__)
+LOSS_GRACE_S: Final = 10.0
+"""How long a failed push is taken for the fault of a replica that is about to be found dead."""
+
+
+@dataclass(slots=True, eq=False)
+class _Replica:
+    number: int
+    process: Process
+    limit: RestartLimit
+    life: int = 0
+    """How often it was started again."""
+    url: str | None = None
+    """None while it is down."""
+    serving: bool = False
+    difference: float = 0.0
+    """On the probe of the weights that it has."""
+
+    @property
+    def name(self) -> str:
+        return f"policy server {self.number}"
+
+
+class PolicyServers:
+    """See the file's docstring. `make(n)` starts the process of replica `n`."""
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        make: Callable[[int], Process],
+        trainers: Trainers,
+        situation: Situation,
+        model_folder: Path,
+        weight_backend: str,
+    ) -> None:
+        cluster = config.cluster
+        self._make = make
+        self._trainers = trainers
+        self._situation = situation
+        self._start_arguments = (model_folder, weight_backend)
+        self._start_timeout_s = cluster.start_timeout_s
+        self._workers = int(getattr(config.engine, "tensor_parallel", 1))
+        self._keeps_cache = getattr(config.engine, "update_mode", None) == UpdateMode.keep
+        self._replicas = [
+            _Replica(n, make(n), RestartLimit(cluster.max_restarts, cluster.restart_window_s))
+            for n in range(cluster.engine_replicas)
+        ]
+        self._turn = asyncio.Lock()
+        self._version: int | None = None
+        self._probe_tokens: Int32 = np.zeros(0, dtype=np.int32)
+        self._fetchable: tuple[WeightUpdate | None, Probe] | None = None
+        self._streams = False
+        self._group: Mapping[_Replica, int] = {}
+        """Whom the trainer sends to, and how often each had been started again then."""
+
+    @property
+    def set(self) -> ReplicaSet:
+        """Where replicas serve now."""
+        addresses = tuple(replica.url if replica.serving else None for replica in self._replicas)
+        return ReplicaSet(addresses=addresses, version=self._version if self._keeps_cache else None)
+
+    @property
+    def restarts(self) -> int:
+        """Of all replicas so far."""
+        return sum(replica.life for replica in self._replicas)
+
+    async def start(self) -> None:
+        """Start all of them. The run's first push makes them equal to the trainer."""
+        async with asyncio.TaskGroup() as starting:
+            for replica in self._replicas:
+                starting.create_task(self._start(replica))
+        for replica in self._replicas:
+            replica.serving = True
+
+    async def serving(self) -> None:
+        """Wait until one serves. Raises what ends the run."""
+        await self._situation.until(lambda: any(replica.serving for replica in self._replicas))
+
+    async def supervise(self) -> None:
+        """Start lost ones again, as long as this is not cancelled."""
+        async with asyncio.TaskGroup() as keeping:
+            for replica in self._replicas:
+                keeping.create_task(self._keep(replica))
+
+    async def push(self, version: int, probe_tokens: Int32) -> float:
+        """Bring the trainer's weights into every replica as `version`, verified; the probe's largest difference.
+
+        A replica that is lost on the way gets them when it is back. Raises WeightPushError where none is to blame.
+        """
+        async with self._turn:
+            members = [replica for replica in self._replicas if replica.url is not None]
+            self._version, self._probe_tokens = version, probe_tokens
+            await self._bring(members)
+        await self.serving()
+        return max(replica.difference for replica in self._replicas if replica.serving)
+
+    async def load(self) -> EngineLoad:
+        """How busy they are together."""
+        serving = [replica for replica in self._replicas if replica.serving]
+        loads = await asyncio.gather(*(r.process.call("load") for r in serving), return_exceptions=True)
+        if bugs := [found for found in loads if isinstance(found, Exception) and not isinstance(found, InfraError)]:
+            raise bugs[0]
+        return total_load(found for found in loads if isinstance(found, EngineLoad))
+
+    async def sleep(self) -> None:
+        """Give the memory of their accelerators to the trainer."""
+        await self._all("sleep")
+
+    async def wake(self) -> None:
+        """Take it back."""
+        await self._all("wake")
+
+    async def stop(self) -> None:
+        """End all of them."""
+        await asyncio.gather(*(replica.process.call("stop") for replica in self._replicas), return_exceptions=True)
+
+    async def _all(self, method: str) -> None:
+        await asyncio.gather(*(r.process.call(method) for r in self._replicas if r.url is not None))
+
+    async def _start(self, replica: _Replica) -> None:
+        replica.url = str(await replica.process.call("start", *self._start_arguments))
+
+    async def _keep(self, replica: _Replica) -> None:
+        """Whenever it ends, start it again."""
+        while True:
+            try:
+                await replica.process.call("watch")
+            except InfraError as error:
+                reason: InfraError | None = error
+            else:
+                return
+            while reason is not None:
+                replica.url, replica.serving = None, False
+                self._situation.changed()
+                log.warning("%s is down: %s", replica.name, reason)
+                if not replica.limit.allows(time.monotonic()):
+                    self._situation.end(InfraError(replica.limit.told(replica.name, reason)))
+                    return
+                reason = await self._start_again(replica)
+
+    async def _start_again(self, replica: _Replica) -> InfraError | None:
+        """Bring it up, and to the current weights; why that was impossible, if it was."""
+        replica.process.kill()
+        replica.process = self._make(replica.number)
+        replica.life += 1
+        try:
+            async with asyncio.timeout(self._start_timeout_s):
+                await self._start(replica)
+            async with self._turn:
+                await self._catch_up(replica)
+        except InfraError as error:
+            return error
+        except TimeoutError:
+            return InfraError(f"it was not up after cluster.start_timeout_s={self._start_timeout_s:.0f} s")
+        log.warning("%s is back at %s, with weights number %s", replica.name, replica.url, self._version)
+        self._situation.changed()
+        return None
+
+    async def _catch_up(self, replica: _Replica) -> None:
+        if self._version is None:
+            replica.serving = True
+        elif self._fetchable is not None:
+            replica.difference = await replica.process.call("push", *self._fetchable)
+            replica.serving = True
+        elif not self._trainers.ahead:
+            await self._bring([replica])
+        # else the trainer's weights are newer than what the others have: the next push is for this one too
+
+    async def _bring(self, members: Sequence[_Replica]) -> None:
+        """Bring the trainer's weights of now into `members`."""
+        assert self._version is not None
+        if self._streams:
+            members = await self._held(members)
+        group = {member: member.life for member in members}
+        if group and group != self._group:
+            await self._trainers.regroup(len(members) * self._workers)
+            self._group = group
+        announced, probe = await self._trainers.announce(self._version, self._probe_tokens)
+        self._streams = announced is not None
+        if announced is None:
+            update = await self._trainers.push(self._version)
+            self._fetchable = update, probe
+            await self._fetch(group, update, probe)
+        elif members:
+            await self._send(group, announced, probe)
+        self._situation.changed()
+
+    async def _held(self, members: Sequence[_Replica]) -> list[_Replica]:
+        """Those that stand still now. Without this a sender would wait for the longest reply of all."""
+        held: list[_Replica] = []
+
+        async def one(member: _Replica) -> None:
+            life = member.life
+            try:
+                await member.process.call("hold")
+                held.append(member)
+            except InfraError as error:
+                if not await self._is_lost({member: life}):
+                    raise WeightPushError(f"{member.name} could not be paused: {error}") from error
+
+        await self._together(one(member) for member in members)
+        return [member for member in members if member in held and member.url is not None]
+
+    async def _fetch(self, group: Mapping[_Replica, int], update: WeightUpdate | None, probe: Probe) -> None:
+        """Each by itself: one that is lost does not hold up the others."""
+
+        async def one(member: _Replica) -> None:
+            try:
+                self._has(member, group, await member.process.call("push", update, probe))
+            except InfraError:
+                if not await self._is_lost({member: group[member]}):
+                    raise
+
+        await self._together(one(member) for member in group)
+
+    async def _send(self, group: Mapping[_Replica, int], announced: WeightUpdate, probe: Probe) -> None:
+        """All at the same time: who is lost takes the others' update along, so these are started again too."""
+        assert self._version is not None
+
+        async def receive(member: _Replica, first_rank: int) -> None:
+            meeting = {**announced.init_info, "first_rank": first_rank}
+            update = replace(announced, init_info=meeting)
+            self._has(member, group, await member.process.call("push", update, probe))
+
+        halves: list[Coroutine[Any, Any, Any]] = [self._trainers.push(self._version)]
+        halves += [receive(member, 1 + place * self._workers) for place, member in enumerate(group)]
+        try:
+            await self._together(halves)
+        except InfraError:
+            self._group = {}
+            if self._trainers.lost or not await self._is_lost(group):
+                raise
+            for member in group:
+                if not _is_gone(member, group):
+                    member.process.kill()
+
+    async def _together(self, parts: Iterable[Coroutine[Any, Any, Any]]) -> None:
+        """Run all of them; the first failure ends the others, and is raised."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for part in parts:
+                    tasks.create_task(part)
+        except* InfraError as failed:
+            # whichever failed first: the others were left alone
+            raise failed.exceptions[0] from None
+
+    def _has(self, member: _Replica, group: Mapping[_Replica, int], difference: float) -> None:
+        """It has the weights of now, verified."""
+        if not _is_gone(member, group):
+            member.difference, member.serving = difference, True
+
+    async def _is_lost(self, group: Mapping[_Replica, int]) -> bool:
+        """Whether one of them is gone, or found so in a moment: the failure that was just seen is its own."""
+        try:
+            async with asyncio.timeout(LOSS_GRACE_S):
+                await self._situation.until(lambda: any(_is_gone(member, group) for member in group))
+        except TimeoutError:
+            return False
+        return True
+
+
+def _is_gone(member: _Replica, group: Mapping[_Replica, int]) -> bool:
+    """Whether the process that had `group`'s number of restarts is no more."""
+    return member.url is None or member.life != group[member]

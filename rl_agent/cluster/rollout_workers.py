@@ -1,0 +1,161 @@
+"""All rollout workers: an episode runs on the least busy one, and a worker that is lost is started again where there is a node."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rl_agent.cluster.calls import LostActorError
+from rl_agent.cluster.situation import RestartLimit
+from rl_agent.errors import InfraError
+from rl_agent.rollout.group import AbortReason, Rollout
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from rl_agent.cluster.calls import Process
+    from rl_agent.cluster.situation import Situation
+    from rl_agent.config.schema import Config
+    from rl_agent.engine.replicas import ReplicaSet
+    from rl_agent.rollout.group import EpisodeRequest
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class _Worker:
+    number: int
+    process: Process
+    limit: RestartLimit
+    life: int = 0
+    """How often it was started again."""
+    ready: bool = False
+    episodes: int = 0
+    """That it runs now."""
+    told: ReplicaSet | None = None
+    """Where it thinks that the policy servers are."""
+
+    @property
+    def name(self) -> str:
+        return f"rollout worker {self.number}"
+
+
+class RolloutWorkers:
+    """See the file's docstring. `make(n)` starts the process of worker `n`, `replicas()` says where the policy servers are."""
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        make: Callable[[int], Process],
+        replicas: Callable[[], ReplicaSet],
+        situation: Situation,
+        model_folder: Path,
+    ) -> None:
+        cluster = config.cluster
+        self._make = make
+        self._replicas = replicas
+        self._situation = situation
+        self._model_folder = model_folder
+        self._stopping = False
+        self._workers = [
+            _Worker(n, make(n), RestartLimit(cluster.max_restarts, cluster.restart_window_s))
+            for n in range(cluster.rollout_workers)
+        ]
+
+    @property
+    def restarts(self) -> int:
+        """Of all workers so far."""
+        return sum(worker.life for worker in self._workers)
+
+    async def all_ready(self) -> None:
+        """Wait until every worker can run episodes. Raises what ends the run."""
+        await self._situation.until(lambda: all(worker.ready for worker in self._workers))
+
+    async def supervise(self) -> None:
+        """Keep them serving, start lost ones again, and tell them where the policy servers are, until `stop`.
+
+        Raises what a worker raises for a reason of its own (a configuration that cannot work, a bug).
+        """
+        async with asyncio.TaskGroup() as keeping:
+            for worker in self._workers:
+                keeping.create_task(self._keep(worker))
+
+    async def run(self, request: EpisodeRequest) -> Rollout:
+        """Run one episode. A worker that is lost meanwhile makes an aborted rollout. Raises what ends the run, and own bugs."""
+        await self._situation.until(lambda: any(worker.ready for worker in self._workers))
+        worker = min((w for w in self._workers if w.ready), key=lambda w: (w.episodes, w.number))
+        life = worker.life
+        worker.episodes += 1
+        try:
+            rollout: Rollout = await worker.process.call("run", request, ends=True)
+        except LostActorError as error:
+            if worker.life == life:  # this may be known here first: nothing more may go there
+                worker.ready = False
+            return _lost(request, error)
+        finally:
+            if worker.life == life:
+                worker.episodes -= 1
+        return rollout
+
+    async def open_sessions(self) -> int:
+        """Agent runs that the adapters of all workers serve now."""
+        counts = await asyncio.gather(*(w.process.call("open_sessions") for w in self._workers if w.ready))
+        return sum(counts)
+
+    async def stop(self) -> None:
+        """Let each end what it has started."""
+        self._stopping = True
+        await asyncio.gather(*(worker.process.call("stop") for worker in self._workers), return_exceptions=True)
+
+    async def _keep(self, worker: _Worker) -> None:
+        while (lost := await self._live(worker)) is not None and not self._stopping:
+            worker.ready = False
+            log.warning("%s is down: %s", worker.name, lost)
+            if not worker.limit.allows(time.monotonic()):
+                self._situation.end(InfraError(worker.limit.told(worker.name, lost)))
+                return
+            worker.process.kill()
+            worker.process = self._make(worker.number)
+            worker.life += 1
+            worker.episodes = 0
+
+    async def _live(self, worker: _Worker) -> BaseException | None:
+        """One life of a worker; why it ended, if it was lost."""
+        ended: BaseException | None = None
+        try:
+            async with asyncio.TaskGroup() as life:
+                worker.told = self._replicas()
+                telling = life.create_task(self._tell(worker))
+                await worker.process.call("serve", worker.told, self._model_folder)
+                telling.cancel()
+        except* LostActorError as lost:
+            ended = lost.exceptions[0]
+        return ended
+
+    async def _tell(self, worker: _Worker) -> None:
+        """Wait until it is ready; from then on tell it of every change of the policy servers."""
+        await worker.process.call("ready")
+        worker.ready = True
+        self._situation.changed()
+        while True:
+            await self._situation.until(lambda: self._replicas() != worker.told)
+            worker.told = self._replicas()
+            await worker.process.call("renew", worker.told)
+
+
+def _lost(request: EpisodeRequest, error: LostActorError) -> Rollout:
+    return Rollout(
+        rollout_id=request.rollout_id,
+        group_id=request.group_id,
+        task_id=request.task.task_id,
+        attempt=request.attempt,
+        verdict=None,
+        abort=AbortReason.WORKER_LOST,
+        detail=str(error),
+        greedy=request.greedy,
+    )
