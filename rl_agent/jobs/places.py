@@ -1,22 +1,22 @@
 """Which rollouts a sampling job consists of, and which of them are written down already.
 
 A run folder of job=rollout or job=evaluate has the records of training: `rollouts/step_<n>.jsonl` and `.safetensors`, here with
-`rollout.tasks_per_step` tasks a file. What is finished of a file that is not complete lies in `rollouts/open/`, a folder a rollout, so that
-a run that is killed loses only what was running.
+`rollout.tasks_per_step` tasks a file. What is finished of a file that is not complete lies in `buffer/`, so that a run that is killed
+loses only what was running.
 """
 
 from __future__ import annotations
 
 import itertools
-import shutil
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from rl_agent.config.rollout import SaveRollouts
 from rl_agent.errors import ConfigError
-from rl_agent.graders.base import VerdictStatus
 from rl_agent.rollout import records
-from rl_agent.rollout.group import RETRIED, EpisodeRequest, Group, Rollout
+from rl_agent.rollout.failures import broken_by
+from rl_agent.rollout.group import Group, Rollout, rollout_id
+from rl_agent.rollout.resume import place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 ENDLESS_TASKS: Final = 64
 """Of a source without end, where the config names no number: the size of the toys' held-out set."""
-_OPEN: Final = "open"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -40,26 +39,10 @@ class Place:
     member: int
     """Among the rollouts of its task, from 0."""
 
-    @property
-    def group_id(self) -> str:
-        """The task's place, as records name it."""
-        return f"{self.position:05d}-000"
-
-    def request(self, task: Task, *, attempt: int = 0, greedy: bool = False) -> EpisodeRequest:
-        """The order to run it."""
-        return EpisodeRequest(
-            task=task,
-            group_id=self.group_id,
-            rollout_id=f"{self.group_id}-{self.member:02d}",
-            attempt=attempt,
-            greedy=greedy,
-        )
-
     @classmethod
     def of(cls, rollout: Rollout) -> Place:
         """The place of a recorded rollout. Raises ValueError for an id of another form."""
-        position, _, member = (int(part) for part in rollout.rollout_id.split("-"))
-        return cls(position, member)
+        return cls(*place(rollout.rollout_id))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,20 +84,14 @@ def tasks_of(source: TaskSource, config: Config, limit: int | None) -> tuple[int
     return count, itertools.islice(once(), count)
 
 
-def broken(rollout: Rollout) -> bool:
-    """Whether infrastructure, not the task or the agent, kept it from a result: it has none, and deserves another run."""
-    verdict = rollout.verdict
-    if verdict is None:
-        return rollout.abort in RETRIED
-    return verdict.status is VerdictStatus.INFRA_ERROR and not verdict.metadata.get("setup_failed")
-
-
 @dataclass(slots=True)
 class Recorded:
     """The records of a sampling job, on disk and of files that are not complete."""
 
     folder: Path
     """`RunFolder.rollouts`."""
+    buffer: Path
+    """`RunFolder.buffer`."""
     plan: Places
     done: dict[Place, Rollout] = field(default_factory=dict)
     """Finished rollouts of files that are not closed."""
@@ -126,44 +103,43 @@ class Recorded:
         for number in records.recorded_steps(self.folder):
             self._take(records.load_rollouts(self.folder, number))
             self._pass_complete()
-        for path in sorted((self.folder / _OPEN).glob("*/step_*.jsonl")):
-            self._take(records.load_rollouts(path.parent, 1))
+        self._take([records.load_one(self.buffer, path.stem) for path in sorted(self.buffer.glob("*.jsonl"))])
 
-    def keep(self, task: Task, rollout: Rollout) -> None:
+    def keep(self, rollout: Rollout) -> None:
         """Write a finished rollout down."""
         self.done[Place.of(rollout)] = rollout
-        group = Group(group_id=rollout.group_id, task=task, rollouts=(rollout,))
-        records.save(self.folder / _OPEN / rollout.rollout_id, 1, [group], SaveRollouts.all)
+        records.save_one(self.buffer, rollout)
 
     def close(self, tasks: Sequence[Task]) -> list[Group] | None:
         """The groups of the next file, written, if all their rollouts are finished. `tasks`: those of the file."""
         places = self.plan.places(self.next_file)
-        if not places or not all(place in self.done for place in places):
+        if not places or not all(one in self.done for one in places):
             return None
         groups = [
             Group(
-                group_id=members[0].group_id,
+                group_id=self.done[members[0]].group_id,
                 task=task,
-                rollouts=tuple(self.done[place] for place in members),
+                rollouts=tuple(self.done[one] for one in members),
             )
             for task, members in zip(tasks, _batched(places, self.plan.members), strict=True)
         ]
         records.save(self.folder, self.next_file, groups, SaveRollouts.all)
-        for place in places:
-            shutil.rmtree(self.folder / _OPEN / self.done.pop(place).rollout_id, ignore_errors=True)
+        for one in places:
+            records.remove_one(self.buffer, rollout_id(one.position, one.member))
+            del self.done[one]
         self.next_file += 1
         return groups
 
     def _take(self, rollouts: Sequence[Rollout]) -> None:
         for rollout in rollouts:
-            place = Place.of(rollout)
-            if not broken(rollout) and place.position < self.plan.tasks and place.member < self.plan.members:
-                self.done[place] = rollout
+            one = Place.of(rollout)
+            if broken_by(rollout) is None and one.position < self.plan.tasks and one.member < self.plan.members:
+                self.done[one] = rollout
 
     def _pass_complete(self) -> None:
-        while (places := self.plan.places(self.next_file)) and all(place in self.done for place in places):
-            for place in places:
-                del self.done[place]
+        while (places := self.plan.places(self.next_file)) and all(one in self.done for one in places):
+            for one in places:
+                del self.done[one]
             self.next_file += 1
 
 

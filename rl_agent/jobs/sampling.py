@@ -12,12 +12,14 @@ import numpy as np
 
 from rl_agent.cluster.bring_up import cluster
 from rl_agent.config.load import as_plain, build
-from rl_agent.errors import ConfigError
+from rl_agent.errors import ConfigError, RlAgentError
 from rl_agent.jobs.checkpoints import policy_of
 from rl_agent.jobs.places import Place, Places, Recorded, tasks_of
 from rl_agent.jobs.preflight import require_startable, require_weights
-from rl_agent.rollout.group import RETRIED, Group, Rollout
+from rl_agent.rollout.failures import FailurePolicy
+from rl_agent.rollout.group import AbortReason, EpisodeRequest, Group, Rollout, group_id, rollout_id
 from rl_agent.rollout.metrics import rollout_metrics
+from rl_agent.rollout.scheduler import Slot
 from rl_agent.tasks.source import TaskSource
 from rl_agent.tracking.console import Console
 from rl_agent.tracking.tracker import Tracker
@@ -28,15 +30,13 @@ if TYPE_CHECKING:
 
     from rl_agent.config.schema import Config
     from rl_agent.jobs.checkpoints import Policy
-    from rl_agent.rollout.group import EpisodeRequest
     from rl_agent.run_folder import RunFolder
     from rl_agent.tasks.task import Task
 
 log = logging.getLogger(__name__)
 
-BACK_OFF_S: Final = 2.0
-"""Pause before the first retry; twice as long before each further one."""
-LONGEST_BACK_OFF_S: Final = 60.0
+OUTAGE_POLL_S: Final = 1.0
+"""Between looks whether an outage lets one more rollout try."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -53,9 +53,10 @@ class Sampling:
     version: int
     """Number of the weights that sample, where it is known."""
     max_concurrent: int
-    retries: int
+    failures: FailurePolicy
     greedy: bool = False
-    back_off_s: float = BACK_OFF_S
+    _probes: int = 0
+    """Rollouts that were started since the last failure."""
     _open: dict[int, list[Task]] = field(default_factory=dict)
     """File -> its tasks so far."""
 
@@ -91,27 +92,49 @@ class Sampling:
     async def _work(self, missing: Iterator[tuple[Place, Task]]) -> None:
         for place, task in missing:
             rollout = _of_version(await self._attempts(place, task), self.version)
-            self.recorded.keep(task, rollout)
+            self.recorded.keep(rollout)
             self.on_rollout(rollout)
             self._close()
 
     async def _attempts(self, place: Place, task: Task) -> Rollout:
-        """What infrastructure broke is tried again, `retries` times: it says nothing about the policy."""
-        attempt = 0
+        """What infrastructure broke is tried again, as in training: it says nothing about the policy."""
+        slot, ungraded = Slot(position=place.position, member=place.member), None
         while True:
-            rollout = await self.run_episode(place.request(task, attempt=attempt, greedy=self.greedy))
-            if rollout.abort not in RETRIED or attempt >= self.retries:
+            await self._outage()
+            self._probes += 1
+            rollout = await self._attempt(_request(slot, task, greedy=self.greedy, ungraded=ungraded))
+            pause = self.failures.observe(slot, rollout, _now())
+            if pause is None:
                 return rollout
-            attempt += 1
-            log.warning(
-                "%s: %s (%s); attempt %d of %d",
-                rollout.rollout_id,
-                rollout.abort,
-                rollout.detail,
-                attempt,
-                self.retries,
+            self._probes = 0
+            log.warning("%s: %s (%s); again in %.0f s", rollout.rollout_id, rollout.status, rollout.detail, pause)
+            ungraded = (
+                rollout if rollout.verdict is not None else None
+            )  # then the work is done, and only its grading failed
+            slot = replace(slot, attempt=slot.attempt + 1)
+            await asyncio.sleep(pause)
+
+    async def _outage(self) -> None:
+        """Wait while an outage lasts, but for the few that try whether it is over. Raises InfraError for one that does not end."""
+        while (allowed := self.failures.limit(_now())) is not None and self._probes >= allowed:  # noqa: ASYNC110 (time alone lets the next one try)
+            await asyncio.sleep(OUTAGE_POLL_S)
+
+    async def _attempt(self, request: EpisodeRequest) -> Rollout:
+        try:
+            return await self.run_episode(request)
+        except RlAgentError:
+            raise
+        except Exception as error:  # noqa: BLE001 (one bad rollout must not end a run; too many do)
+            self.failures.bug(error, request.rollout_id)
+            return Rollout(
+                rollout_id=request.rollout_id,
+                group_id=request.group_id,
+                task_id=request.task.task_id,
+                attempt=request.attempt,
+                verdict=None,
+                abort=AbortReason.BUG,
+                detail=repr(error)[:2000],
             )
-            await asyncio.sleep(min(self.back_off_s * 2 ** (attempt - 1), LONGEST_BACK_OFF_S))
 
     def _close(self) -> None:
         """Write every file that is complete now, in order."""
@@ -141,7 +164,7 @@ async def sample(
     source: TaskSource = build(config.data, TaskSource)
     count, tasks = tasks_of(source, config, limit)
     plan = Places(tasks=count, members=members, per_file=config.rollout.tasks_per_step)
-    recorded = Recorded(folder.rollouts, plan)
+    recorded = Recorded(folder.rollouts, folder.buffer, plan)
     recorded.load()
     folder.truncate_metrics(recorded.next_file - 1)
     with (
@@ -199,10 +222,25 @@ async def _sample(
             on_file=on_file,
             version=policy.version,
             max_concurrent=config.rollout.max_concurrent,
-            retries=config.rollout.retries,
+            failures=FailurePolicy(config.rollout.failures, retries=config.rollout.retries),
             greedy=greedy,
         ).run()
         watch.cancel()
+
+
+def _request(slot: Slot, task: Task, *, greedy: bool, ungraded: Rollout | None) -> EpisodeRequest:
+    return EpisodeRequest(
+        task=task,
+        group_id=group_id(slot.position),
+        rollout_id=rollout_id(slot.position, slot.member),
+        attempt=slot.attempt,
+        greedy=greedy,
+        ungraded=ungraded,
+    )
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def _of_version(rollout: Rollout, version: int) -> Rollout:

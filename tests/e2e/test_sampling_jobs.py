@@ -50,7 +50,7 @@ def test_rollouts_are_sampled_and_saved_and_a_killed_run_does_only_what_is_missi
     resumed = Command(output=run.output, overrides=(*SCRIPTED, *numbers, f"resume={run.output}"))
     done = resumed.run(timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert rollout_ids(run.output) == [f"{task:05d}-000-{member:02d}" for task in range(4) for member in range(2)]
+    assert rollout_ids(run.output) == [f"{task:06d}-{member:02d}" for task in range(4) for member in range(2)]
     assert all((run.output / "rollouts" / name).read_bytes() == content for name, content in before.items())
     figures = summary(run.output)
     assert figures["statuses"] == {"solved": 8}

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from rl_agent.errors import ConfigError
+from rl_agent.config.rollout import FailuresConfig
+from rl_agent.errors import ConfigError, InfraError
 from rl_agent.graders.base import Verdict, VerdictStatus
-from rl_agent.jobs.places import Place, Places, Recorded, broken, tasks_of
+from rl_agent.jobs.places import Place, Places, Recorded, tasks_of
 from rl_agent.jobs.sampling import Sampling
 from rl_agent.jobs.tally import tally, totals
 from rl_agent.rollout import records
-from rl_agent.rollout.group import AbortReason, EpisodeRequest, Rollout
+from rl_agent.rollout.failures import FailurePolicy
+from rl_agent.rollout.group import AbortReason, Rollout
 from rl_agent.tasks.toy import ToyTasks
 from rl_agent.tokens.segment import NOT_SAMPLED, Segment, SegmentKind
 from tests.unit.config.test_composition import composed
@@ -25,7 +27,7 @@ from tests.unit.config.test_composition import composed
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rl_agent.rollout.group import Group
+    from rl_agent.rollout.group import EpisodeRequest, Group
 
 PLACES = Places(tasks=5, members=2, per_file=2)
 
@@ -63,7 +65,7 @@ class Agent:
 
     async def run(self, request: EpisodeRequest) -> Rollout:
         if self._stop_after is not None and len(self.asked) >= self._stop_after:
-            raise RuntimeError("killed")
+            raise InfraError("killed")
         self.asked.append(request.rollout_id)
         await asyncio.sleep(0)
         if self._failing.get(request.rollout_id, 0) > 0:
@@ -75,7 +77,7 @@ class Agent:
 async def sampled(
     folder: Path, agent: Agent, *, places: Places = PLACES, retries: int = 2, greedy: bool = False
 ) -> list[tuple[int, list[Group]]]:
-    recorded = Recorded(folder, places)
+    recorded = Recorded(folder, folder / "buffer", places)
     recorded.load()
     files: list[tuple[int, list[Group]]] = []
     await Sampling(
@@ -86,9 +88,8 @@ async def sampled(
         on_file=lambda number, groups: files.append((number, groups)),
         version=3,
         max_concurrent=3,
-        retries=retries,
+        failures=FailurePolicy(FailuresConfig(backoff_s=0.0), retries=retries),
         greedy=greedy,
-        back_off_s=0.0,
     ).run()
     return files
 
@@ -96,30 +97,30 @@ async def sampled(
 async def test_every_rollout_runs_once_and_is_recorded_as_in_training(tmp_path: Path) -> None:
     agent = Agent()
     files = await sampled(tmp_path, agent, greedy=True)
-    assert sorted(agent.asked) == [f"{p:05d}-000-{m:02d}" for p in range(5) for m in range(2)]
+    assert sorted(agent.asked) == [f"{p:06d}-{m:02d}" for p in range(5) for m in range(2)]
     assert [number for number, _ in files] == records.recorded_steps(tmp_path) == [1, 2, 3]
     assert [len(groups) for _, groups in files] == [2, 2, 1]
     loaded = records.grouped(records.load_rollouts(tmp_path, 1))
     assert [[one.rollout_id for one in group.rollouts] for group in loaded] == [
-        ["00000-000-00", "00000-000-01"],
-        ["00001-000-00", "00001-000-01"],
+        ["000000-00", "000000-01"],
+        ["000001-00", "000001-01"],
     ]
     one = loaded[0].rollouts[0]
     assert one.segments[0].weight_versions.tolist() == [NOT_SAMPLED, 3, 3]  # the checkpoint's number, not the engine's
     assert one.greedy
     first = json.loads((tmp_path / "step_00001.jsonl").read_text().splitlines()[0])
     assert first["problem_statement"].startswith("Fix ")
-    assert not list((tmp_path / "open").iterdir())
+    assert not list((tmp_path / "buffer").iterdir())
     assert totals(tally(tmp_path))["statuses"] == {"solved": 10}
 
 
 async def test_infrastructure_is_tried_again_and_never_a_reward_of_zero(tmp_path: Path) -> None:
-    agent = Agent(failing={"00000-000-00": 2, "00001-000-01": 9})
+    agent = Agent(failing={"000000-00": 2, "000001-01": 9})
     files = await sampled(tmp_path, agent)
     rollouts = {one.rollout_id: one for _, groups in files for group in groups for one in group.rollouts}
-    assert rollouts["00000-000-00"].reward == 1.0
-    assert rollouts["00000-000-00"].attempt == 2
-    lost = rollouts["00001-000-01"]
+    assert rollouts["000000-00"].reward == 1.0
+    assert rollouts["000000-00"].attempt == 2
+    lost = rollouts["000001-01"]
     assert (lost.attempt, lost.reward, lost.status) == (2, None, "sandbox_error")
     figures = totals(tally(tmp_path))
     assert figures["solved_rate"] == 1.0
@@ -127,7 +128,7 @@ async def test_infrastructure_is_tried_again_and_never_a_reward_of_zero(tmp_path
 
     again = Agent()  # a resume runs exactly what infrastructure broke
     await sampled(tmp_path, again)
-    assert again.asked == ["00001-000-01"]
+    assert again.asked == ["000001-01"]
     assert totals(tally(tmp_path))["without_reward"] == 0
 
 
@@ -136,11 +137,11 @@ async def test_a_resumed_run_does_exactly_what_is_missing(tmp_path: Path, done: 
     first, second = Agent(stop_after=done), Agent()
     with pytest.raises(ExceptionGroup):
         await sampled(tmp_path, first)
-    kept = {path.name for path in (tmp_path / "open").glob("*")} | {
+    kept = {path.stem for path in (tmp_path / "buffer").glob("*.jsonl")} | {
         one.rollout_id for step in records.recorded_steps(tmp_path) for one in records.load_rollouts(tmp_path, step)
     }
     await sampled(tmp_path, second)
-    every = {f"{p:05d}-000-{m:02d}" for p in range(5) for m in range(2)}
+    every = {f"{p:06d}-{m:02d}" for p in range(5) for m in range(2)}
     assert set(second.asked) == every - kept
     assert len(second.asked) == len(set(second.asked))
     assert totals(tally(tmp_path))["rollouts"] == 10
@@ -153,13 +154,13 @@ async def test_a_run_that_is_resumed_with_more_tasks_runs_the_new_ones(tmp_path:
     await sampled(tmp_path, Agent())
     more = Agent()
     await sampled(tmp_path, more, places=Places(tasks=7, members=2, per_file=2))
-    assert sorted(more.asked) == [f"{p:05d}-000-{m:02d}" for p in (5, 6) for m in range(2)]
+    assert sorted(more.asked) == [f"{p:06d}-{m:02d}" for p in (5, 6) for m in range(2)]
 
 
 async def test_records_of_other_tasks_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ExceptionGroup):
         await sampled(tmp_path, Agent(stop_after=1))
-    recorded = Recorded(tmp_path, PLACES)
+    recorded = Recorded(tmp_path, tmp_path / "buffer", PLACES)
     recorded.load()
     assert list(recorded.done) == [Place(0, 0)]
     recorded.done[Place(0, 0)] = replace(recorded.done[Place(0, 0)], task_id="another")
@@ -171,23 +172,30 @@ async def test_records_of_other_tasks_are_refused(tmp_path: Path) -> None:
         on_file=lambda number, groups: None,
         version=0,
         max_concurrent=1,
-        retries=0,
+        failures=FailurePolicy(FailuresConfig(), retries=0),
     )
     with pytest.raises(ExceptionGroup) as failed:
         await sampling.run()
     assert failed.group_contains(ConfigError, match="recorded for task another")
 
 
-def test_what_another_attempt_would_not_change_is_not_run_again() -> None:
-    task = next(ToyTasks(kinds=["sub"], image="host").tasks(0))
-    request = Place(0, 0).request(task)
-    infra = Verdict(status=VerdictStatus.INFRA_ERROR, reward=None)
-    setup = Verdict(status=VerdictStatus.INFRA_ERROR, reward=None, metadata={"setup_failed": True})
-    assert broken(rollout_of(request, verdict=infra))
-    assert broken(rollout_of(request, verdict=None, abort=AbortReason.ENGINE_ERROR))
-    assert not broken(rollout_of(request, verdict=setup))
-    assert not broken(rollout_of(request, verdict=None, abort=AbortReason.SETUP_ERROR))
-    assert not broken(rollout_of(request))
+async def test_a_failed_grading_is_tried_again_without_the_agent_and_a_bug_ends_one_rollout(tmp_path: Path) -> None:
+    seen: list[tuple[str, int, bool]] = []
+
+    async def run(request: EpisodeRequest) -> Rollout:
+        seen.append((request.rollout_id, request.attempt, request.ungraded is not None))
+        if request.rollout_id == "000000-01":
+            raise ZeroDivisionError
+        if request.rollout_id == "000000-00" and request.attempt == 0:
+            return rollout_of(request, verdict=Verdict(status=VerdictStatus.INFRA_ERROR, reward=None))
+        return rollout_of(request)
+
+    agent = Agent()
+    agent.run = run  # type: ignore[method-assign]
+    files = await sampled(tmp_path, agent, places=Places(tasks=1, members=2, per_file=2))
+    ((_, (group,)),) = files
+    assert ("000000-00", 1, True) in seen
+    assert [(one.status, one.reward) for one in group.rollouts] == [("solved", 1.0), ("bug", None)]
 
 
 def test_a_split_is_its_tasks_once_and_an_endless_source_a_stated_number(tmp_path: Path) -> None:
