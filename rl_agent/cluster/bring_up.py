@@ -222,7 +222,11 @@ async def _ray(config: Config, folder: RunFolder) -> AsyncIterator[None]:
     async with reaped():
         try:
             ray.init(
-                address=address, log_to_driver=False, logging_level=logging.WARNING, configure_logging=False, **options
+                address=address or "local",
+                log_to_driver=False,
+                logging_level=logging.WARNING,
+                configure_logging=False,
+                **options,
             )
         except (ConnectionError, RuntimeError, ValueError) as error:
             if address is None:

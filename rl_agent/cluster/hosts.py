@@ -1,0 +1,153 @@
+"""Starts, stops and looks at Ray on a list of hosts, over ssh: in parallel, each with a timeout, with one clear error a host."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shlex
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from rl_agent.cluster.marked import VARIABLE
+from rl_agent.errors import ConfigError, InfraError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from rl_agent.config.bring_up import BringUpConfig
+
+_TOLD: Final = 300
+"""Characters of a host's error that are shown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """One machine."""
+
+    name: str
+    address: str | None = None
+    role: str | None = None
+
+
+def parse_hosts(text: str) -> list[Host]:
+    """`name[=address][:role],...`. Raises ConfigError."""
+    hosts = []
+    for part in text.split(","):
+        rest, _, role = part.strip().partition(":")
+        name, _, address = rest.partition("=")
+        if not name:
+            raise ConfigError(f"hosts={text}: {part!r} names no host. Remedy: hosts=name[=address][:role],...")
+        hosts.append(Host(name=name, address=address or None, role=role or None))
+    if len({host.name for host in hosts}) < len(hosts):
+        raise ConfigError(f"hosts={text}: a host is named twice")
+    return hosts
+
+
+class Hosts:
+    """See the file's docstring."""
+
+    def __init__(self, config: BringUpConfig) -> None:
+        self.hosts = parse_hosts(config.hosts)
+        self._config = config
+        self._python = shlex.quote(config.python or sys.executable)
+
+    async def up(self) -> str:
+        """Start Ray everywhere; returns `cluster.address`. Raises InfraError with every host that failed; nothing is up then."""
+        first, *others = self.hosts
+        await self._everywhere(self._require_down, self.hosts)
+        try:
+            (address,) = await self._everywhere(self._start_first, [first])
+            await self._everywhere(lambda host: self._start(host, f"--address={shlex.quote(address)}"), others)
+        except BaseException:
+            with suppress(InfraError):
+                await self.down()
+            raise
+        return address
+
+    async def down(self) -> dict[str, int]:
+        """End it everywhere; how many processes there were, by host."""
+        ended = await self._everywhere(lambda host: self._run(host, self._marked("end", host)), self.hosts)
+        return {host.name: int(count) for host, count in zip(self.hosts, ended, strict=True)}
+
+    async def status(self) -> list[str]:
+        """A line a node, as the first host's Ray knows them."""
+        first = self.hosts[0]
+        script = (
+            "import json, logging, ray; ray.init(address='auto' if {a!r} is None else {a!r}, log_to_driver=False, "
+            "logging_level=logging.ERROR); print(json.dumps(ray.nodes()))"
+        ).format(a=f"{first.address}:{self._config.port}" if first.address else None)
+        answer = await self._run(first, f"{self._python} -c {shlex.quote(script)}")
+        return [
+            f"{node['NodeManagerAddress']:16} {'alive' if node['Alive'] else 'dead':6} "
+            f"role={node.get('Labels', {}).get('role', '-'):8} CPU={node['Resources'].get('CPU', 0):g} "
+            f"GPU={node['Resources'].get('GPU', 0):g}"
+            for node in json.loads(answer.splitlines()[-1])
+        ]
+
+    async def _require_down(self, host: Host) -> str:
+        if int(await self._run(host, self._marked("count", host))):
+            raise InfraError(
+                f"{host.name}: this cluster is up already. Remedy: `python -m rl_agent.cluster down hosts=...` first, or "
+                "another port=."
+            )
+        return ""
+
+    async def _start_first(self, host: Host) -> str:
+        await self._start(host, f"--head --port={self._config.port} --include-dashboard=false")
+        if host.address:
+            return f"{host.address}:{self._config.port}"
+        script = "import ray; print(ray.util.get_node_ip_address())"
+        found = await self._run(host, f"{self._python} -c {shlex.quote(script)}")
+        return f"{found.splitlines()[-1]}:{self._config.port}"
+
+    async def _start(self, host: Host, how: str) -> str:
+        place = f" --node-ip-address={shlex.quote(host.address)}" if host.address else ""
+        role = f" --labels={shlex.quote(f'role={host.role}')}" if host.role else ""
+        start = f"{self._python} -m ray.scripts.scripts start {how}{place}{role} --disable-usage-stats"
+        environment = f"export {VARIABLE}={shlex.quote(self._mark(host))} RAY_worker_niceness=0 RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO=0"
+        return await self._run(host, f"{environment}\n{start} {self._config.start_options} </dev/null")
+
+    def _marked(self, what: str, host: Host) -> str:
+        return f"{self._python} -m rl_agent.cluster.marked {what} {shlex.quote(self._mark(host))}"
+
+    def _mark(self, host: Host) -> str:
+        return f"{self._config.port}@{host.name}"
+
+    async def _everywhere(self, work: Callable[[Host], Awaitable[str]], hosts: Sequence[Host]) -> list[str]:
+        """On all hosts at the same time. Raises InfraError with every failure."""
+        results = await asyncio.gather(*(work(host) for host in hosts), return_exceptions=True)
+        failures = [found for found in results if isinstance(found, BaseException)]
+        for failure in failures:
+            if not isinstance(failure, InfraError):
+                raise failure
+        if failures:
+            raise InfraError("\n".join(str(failure) for failure in failures))
+        return [found for found in results if isinstance(found, str)]
+
+    async def _run(self, host: Host, script: str) -> str:
+        """What the script prints there. Raises InfraError."""
+        words = [*shlex.split(self._config.ssh), host.name, "bash", "-s"]
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *words, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+            )
+        except OSError as error:
+            raise InfraError(f"{host.name}: `{words[0]}` cannot be run ({error}). Remedy: set ssh=...") from error
+        try:
+            async with asyncio.timeout(self._config.timeout_s):
+                out, err = await process.communicate(script.encode() + b"\n")
+        except TimeoutError:
+            raise InfraError(
+                f"{host.name}: no answer within timeout_s={self._config.timeout_s:.0f} s. Remedy: can you log in there with "
+                f"`{self._config.ssh} {host.name}`, without a password?"
+            ) from None
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        if process.returncode:
+            said = (err or out).decode(errors="replace").strip()[-_TOLD:] or "it said nothing"
+            raise InfraError(f"{host.name}: exit code {process.returncode}: {said}")
+        return out.decode(errors="replace").strip()
