@@ -39,7 +39,8 @@ def composed(*overrides: str) -> schema.Config:
 @pytest.mark.parametrize("option", options())
 def test_every_option_composes(option: str) -> None:
     experiment = [] if option.startswith("experiment=") else ["experiment=none"]
-    extra = ["data.path=rows.jsonl"] if option.startswith("data=") and option != "data=toy" else []
+    rows = option.startswith(("data=", "experiment=swe_")) and option != "data=toy"
+    extra = ["data.path=rows.jsonl"] if rows else []
     config = composed(*experiment, option, *extra)
     assert isinstance(config, schema.Config)
 
