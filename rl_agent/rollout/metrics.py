@@ -12,7 +12,7 @@ from rl_agent.sandboxes.meter import sandbox_metrics
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rl_agent.rollout.group import Group
+    from rl_agent.rollout.group import Group, Rollout
 
 
 def rollout_metrics(groups: Sequence[Group], version: int) -> dict[str, float]:
@@ -56,7 +56,17 @@ def rollout_metrics(groups: Sequence[Group], version: int) -> dict[str, float]:
     metrics |= {f"tokens/excluded/{reason}": count for reason, count in excluded.items()}
     metrics |= {f"forks/{reason}": count for reason, count in forks.items()}
     metrics |= sandbox_metrics([rollout.sandbox for rollout in rollouts])
-    return metrics | _staleness(groups, version)
+    return metrics | _pushes(rollouts, sampled) | _staleness(groups, version)
+
+
+def _pushes(rollouts: Sequence[Rollout], sampled: int) -> dict[str, float]:
+    """What weight pushes in the middle of turns did, by `engine.update_mode`: `drain` and `keep` compute nothing again."""
+    told = [rollout.stats for rollout in rollouts if rollout.stats is not None]
+    mixed = sum(stats.mixed_version_tokens for stats in told)
+    return {
+        "tokens/mixed_version_share": mixed / sampled if sampled else 0.0,
+        "tokens/recomputed": sum(stats.recomputed_tokens for stats in told),
+    }
 
 
 def _staleness(groups: Sequence[Group], version: int) -> dict[str, float]:
