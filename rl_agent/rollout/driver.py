@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ from rl_agent.rollout.group import AbortReason, EpisodeRequest, Group, Rollout, 
 from rl_agent.rollout.ledger import Event
 from rl_agent.rollout.resume import place
 from rl_agent.rollout.scheduler import NO_EVALUATION
+from rl_agent.rollout.stream import Stream
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -70,8 +70,7 @@ class Driver:
     ) -> None:
         """`drop`: why a complete group should not train, if it should not. `done`: what a run before has finished, as the scheduler knows."""
         self._scheduler = scheduler
-        self._source = source
-        self._seed = seed
+        self._stream = Stream(source, seed)
         self._failures = failures
         self._records = records
         self._run_episode = run_episode
@@ -270,7 +269,7 @@ class Driver:
 
     def _task(self, position: int) -> Task:
         if position not in self._known:
-            (self._known[position],) = itertools.islice(self._source.tasks(self._seed, position), 1)
+            self._known[position] = self._stream.at(position)
         return self._known[position]
 
     def _limit(self) -> int | None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import bisect
-import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rl_agent.errors import ConfigError
 from rl_agent.rollout.group import rollout_id
 from rl_agent.rollout.scheduler import History
+from rl_agent.rollout.stream import Stream
 
 if TYPE_CHECKING:
     from rl_agent.rollout.buffer import Buffer
@@ -52,10 +52,11 @@ def restore(ledger: Ledger, buffer: Buffer, source: TaskSource, *, seed: int, sh
     ledger.resumed(shape.first_step)
     taken = frozenset(books.behind(shape.first_step)) | frozenset(p for step in books.dropped.values() for p in step)
     gone = sorted(taken)
+    stream = Stream(source, seed)
     waiting = [position for position in sorted(books.finished) if position not in taken]
     kept: list[Rollout] = []
     for position in waiting:
-        (task,) = itertools.islice(source.tasks(seed, position), 1)
+        task = stream.at(position)
         step = shape.first_step + (position - bisect.bisect(gone, position)) // shape.tasks_per_step
         for member in sorted(books.finished[position]):
             rollout = buffer.load(rollout_id(position, member)) if member < shape.members else None
