@@ -33,7 +33,12 @@ def set_up(log_file: Path) -> None:
 
 def own_address(config: Config) -> str:
     """Where the run's other processes find this one: its node's address in a cluster, loopback on a machine of its own."""
-    return LOOPBACK if config.cluster.address is None else str(ray.util.get_node_ip_address())
+    return LOOPBACK if config.cluster.address is None else node_address()
+
+
+def node_address() -> str:
+    """The address of this machine on its network, also where the run's own processes use loopback."""
+    return str(ray.util.get_node_ip_address())
 
 
 def addressed(node: Any, key: str, address: str) -> Any:

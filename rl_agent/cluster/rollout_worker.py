@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rl_agent.adapters.build import build_adapter
-from rl_agent.cluster.process import addressed, exempt_loaded_objects, own_address, set_up
+from rl_agent.cluster.process import addressed, exempt_loaded_objects, node_address, set_up
 from rl_agent.config.adapter import HistoryReasoning
 from rl_agent.config.load import build
 from rl_agent.engine.base import EngineServer
@@ -41,11 +41,10 @@ class RolloutWorker:
     def __init__(self, config: Config, folder: RunFolder, number: int) -> None:
         set_up(folder.log(f"rollout_worker_{number}"))
         self._number = number
-        address = own_address(config)
         self._config = config = replace(
             config,
-            adapter=addressed(config.adapter, "advertise_host", address),
-            sandbox=addressed(config.sandbox, "advertise_host", address),
+            adapter=addressed(config.adapter, "advertise_host", node_address()),
+            sandbox=addressed(config.sandbox, "advertise_host", node_address()),
         )
         self._replicas: Replicas | None = None
         self._adapter: AdapterServer | None = None

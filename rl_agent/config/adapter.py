@@ -25,7 +25,8 @@ class AdapterConfig:
     bind_host: str = "127.0.0.1"
     """Where the server listens; sandboxes on other machines need an address that they can reach."""
     advertise_host: str | None = None
-    """The host name that agents are told; null: what the sandbox provider's `expose` returns."""
+    """The host name that agents are told; `auto`: the address of the rollout worker's node; null: what the sandbox provider's
+    `expose` returns."""
     port: int = 0
     """0: a free one."""
     keepalive_s: float = 10.0
