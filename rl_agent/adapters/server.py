@@ -20,6 +20,7 @@ import orjson
 from aiohttp import web
 
 from rl_agent.adapters import sse
+from rl_agent.adapters.access_log import FailuresAndSlowOnes
 from rl_agent.adapters.base import Action, Fault, Refusal, RefusedError
 from rl_agent.adapters.body import read_body
 from rl_agent.adapters.gate import LoopGate
@@ -99,7 +100,11 @@ class AdapterServer:
         app = web.Application(client_max_size=self._limits.max_body_bytes)
         app.router.add_route("*", "/{path:.*}", self._handle)
         runner = web.AppRunner(
-            app, handler_cancellation=True, access_log=None, keepalive_timeout=_IDLE_S, shutdown_timeout=1.0
+            app,
+            handler_cancellation=True,
+            access_log_class=FailuresAndSlowOnes,
+            keepalive_timeout=_IDLE_S,
+            shutdown_timeout=1.0,
         )
         async with AsyncExitStack() as stack:
             await runner.setup()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from rl_agent.config.algo_parts import Proximal
+from rl_agent.config.algo_parts import KlEstimator, KlPlace, Proximal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,6 +35,17 @@ def algo_problems(algo: Any) -> Iterator[tuple[str, str, str]]:
         )
     if str(_get(loss, "_target_")).endswith("DistillationLoss") and _get(loss, "teacher") is None:
         yield "algo.loss.teacher", "there is no teacher to learn from.", "set it to a Hugging Face folder"
+    kl = _get(algo, "kl")
+    if (
+        _get(kl, "place") is KlPlace.loss
+        and _get(kl, "estimator") is KlEstimator.k1
+        and not _get(kl, "importance_weighted")
+    ):
+        yield (
+            "algo.kl.estimator",
+            "k1 in the loss has no gradient in the mean: it would hold nothing back.",
+            "algo.kl.estimator=k3 (or k2), algo.kl.importance_weighted=true, or algo/kl=in_reward",
+        )
     corrects = not str(_get(correction, "_target_")).endswith("NoCorrection")
     if corrects and _get(correction, "proximal") is Proximal.rollout:
         yield (

@@ -34,3 +34,10 @@ def test_a_contradiction_is_named(overrides: list[str], place: str) -> None:
 
 def test_a_greedy_evaluation_of_one_rollout_is_fine() -> None:
     assert check(composed("job=evaluate", "job.greedy=true", "job.rollouts=1", "job.k=[1]")) == []
+
+
+def test_an_estimator_without_a_gradient_is_refused_in_the_loss() -> None:
+    places = {problem.where for problem in check(composed("algo/kl=in_loss", "algo.kl.estimator=k1"))}
+    assert places == {"algo.kl.estimator"}
+    assert check(composed("algo/kl=in_loss", "algo.kl.estimator=k1", "algo.kl.importance_weighted=true")) == []
+    assert check(composed("algo/kl=in_reward")) == []
