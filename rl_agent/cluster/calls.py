@@ -63,7 +63,7 @@ async def result(reference: Awaitable[Any], who: str, *, ends: bool = False) -> 
         raise
     except RayActorError as error:
         raise LostActorError(
-            f"the process of {who} was lost: {str(error).splitlines()[0]}. Its log is in the run folder's logs/."
+            f"the process of {who} was lost: {str(error).splitlines()[0].rstrip('.')}. Its log is in the run folder's logs/."
         ) from error
     except RayError as error:
         raise InfraError(f"Ray could not run {who}: {error}") from error
