@@ -11,6 +11,7 @@ from typing_extensions import override
 from rl_agent.config.check_algo import algo_problems
 from rl_agent.config.check_cluster import cluster_problems
 from rl_agent.config.check_job import job_problems
+from rl_agent.config.check_rollout import scheduling_problems
 from rl_agent.config.check_sandbox import sandbox_problems
 from rl_agent.errors import ConfigError
 
@@ -131,6 +132,7 @@ def _rollout(config: Config) -> Iterator[Problem]:
         yield Problem(
             "rollout.guard_s", f"{guard} s end before harness.time_budget_s={budget} s.", "raise it, or leave it null"
         )
+    yield from (Problem(*parts) for parts in scheduling_problems(config))
 
 
 def _numbers(config: Config) -> Iterator[Problem]:

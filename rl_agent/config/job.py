@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 
 @dataclass(slots=True, kw_only=True)
@@ -21,6 +21,12 @@ class TrainJobConfig:
     """Steps between exports of the policy as a Hugging Face folder, all of which are kept; 0: at the end only."""
     eval_every: int = 1
     """Steps between measurements of the held-out set (tasks that know their right answer only); 0: never."""
+    eval_tasks: int = 0
+    """Held-out tasks that the agent itself runs, once each, every `eval_tasks_every` steps and after the last; training goes on
+    meanwhile, and metrics say which weights were evaluated. 0: none."""
+    eval_tasks_every: int = 10
+    eval_data: Any = None
+    """What the held-out tasks' data has other than `data`: {path: held_out.jsonl}, or {split: held_out} for toy tasks."""
     quarantine_after: int = 2
     """A task is left out for the rest of the run after so many set-ups that failed, or so many pairs of equal patches of which
     one was solved and one was not; the run folder's quarantine.jsonl has it."""

@@ -47,8 +47,8 @@ def require_whole_groups(root: Path, key: str) -> None:
 def require_plain_sampling(root: Path, key: str) -> None:
     """Raise ConfigError for rollouts whose log-probabilities are not those of the distribution that was sampled."""
     config = root / "config.yaml"
-    sampling = OmegaConf.select(OmegaConf.load(config), "rollout.sampling") if config.is_file() else None
-    changed = [name for name, plain in _PLAIN.items() if sampling is not None and sampling.get(name, plain) != plain]
+    sampling = (OmegaConf.select(OmegaConf.load(config), "rollout.sampling") if config.is_file() else None) or {}
+    changed = [name for name, plain in _PLAIN.items() if sampling.get(name, plain) != plain]
     if changed:
         raise ConfigError(
             f"{key}={root}: that run sampled with {', '.join(f'rollout.sampling.{n}={sampling[n]}' for n in changed)}, so the recorded "

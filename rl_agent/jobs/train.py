@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rl_agent.cluster.bring_up import cluster
 from rl_agent.config.load import as_plain, build
 from rl_agent.jobs.driving import driving
+from rl_agent.jobs.evaluation import Evaluation
 from rl_agent.jobs.held_out import held_out
 from rl_agent.jobs.preflight import require_layout, require_startable, require_weights
 from rl_agent.jobs.progress import Progress
@@ -90,6 +91,7 @@ async def _train(
         around = [tasks.create_task(processes.watch())]
         with driving(config, progress, processes, Unquarantined(source, quarantine), first, tasks) as driver:
             around.append(tasks.create_task(pace(driver, config.rollout, processes.load)))
+            evaluation = Evaluation(config, progress.folder.rollouts, driver, tasks)
             for step in range(first, config.job.steps):
                 with progress.timed("rollout"):
                     groups = await driver.groups(step)
@@ -99,9 +101,10 @@ async def _train(
                 with progress.timed("push"):
                     await progress.push(processes, step + 1)
                 driver.pushed(step + 1)
+                evaluation.begin(step + 1)
                 records.save(progress.folder.rollouts, step + 1, groups, config.rollout.save)
                 metrics = rollout_metrics(groups, step) | driver.metrics() | dict(trained.metrics)
-                metrics |= suspects.observe(groups) | rates.observe(groups)
+                metrics |= suspects.observe(groups) | rates.observe(groups) | await evaluation.metrics(step + 1)
                 await progress.after_step(processes.trainers, step + 1, metrics)
                 await progress.save(processes.trainers, step + 1, tasks, driver.saved)
         for task in around:

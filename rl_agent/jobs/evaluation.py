@@ -1,0 +1,84 @@
+"""Evaluation beside training: the agent runs held-out tasks, before what waits, while training goes on."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from typing import TYPE_CHECKING
+
+import numpy as np
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from rl_agent.config.load import build
+from rl_agent.errors import ConfigError
+from rl_agent.rollout import records
+from rl_agent.tasks.source import TaskSource
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from rl_agent.config.schema import Config
+    from rl_agent.rollout.driver import Driver
+    from rl_agent.rollout.group import Rollout
+    from rl_agent.tasks.task import Task
+
+log = logging.getLogger(__name__)
+
+
+class Evaluation:
+    """One evaluation at a time; its figures go with the step that ends after it."""
+
+    def __init__(self, config: Config, folder: Path, driver: Driver, tasks: asyncio.TaskGroup) -> None:
+        """`folder`: where the rollouts are written. Raises ConfigError for held-out data that cannot be read."""
+        self._every = config.job.eval_tasks_every if config.job.eval_tasks else 0
+        self._last = config.job.steps
+        self._held_out = held_out_tasks(config) if self._every else ()
+        self._folder = folder
+        self._driver = driver
+        self._tasks = tasks
+        self._running: asyncio.Task[dict[str, float]] | None = None
+
+    def begin(self, step: int) -> None:
+        """After `step` steps, with the weights of that number in the engine: evaluate if it is time."""
+        if not self._every or (step % self._every and step != self._last):
+            return
+        if self._running is not None:
+            log.warning("weights number %d are not evaluated: the evaluation before is not over", step)
+            return
+        self._running = self._tasks.create_task(self._run(step), name=f"evaluation {step}")
+
+    async def metrics(self, step: int) -> dict[str, float]:
+        """The figures of an evaluation that is over; after the last step, of the one that runs."""
+        running = self._running
+        if running is None or (not running.done() and step != self._last):
+            return {}
+        self._running = None
+        return await running
+
+    async def _run(self, version: int) -> dict[str, float]:
+        done = await self._driver.evaluate(self._held_out)
+        records.save_evaluation(self._folder, version, done)
+        return evaluation_metrics([rollout for _, rollout in done], version)
+
+
+def held_out_tasks(config: Config) -> Sequence[Task]:
+    """The first `job.eval_tasks` of the data as `job.eval_data` changes it. Raises ConfigError for what the data does not know."""
+    try:
+        node = OmegaConf.to_object(OmegaConf.merge(OmegaConf.create(config.data), config.job.eval_data or {}))
+    except OmegaConfBaseException as error:
+        raise ConfigError(f"job.eval_data does not fit data: {str(error).splitlines()[0]}") from error
+    source: TaskSource = build(node, TaskSource)
+    return tuple(itertools.islice(source.tasks(config.seed), config.job.eval_tasks))
+
+
+def evaluation_metrics(rollouts: Sequence[Rollout], version: int) -> dict[str, float]:
+    """Over the rollouts that have a reward; what infrastructure broke is no evidence."""
+    rewards = [rollout.reward for rollout in rollouts if rollout.reward is not None]
+    figures = {"eval/weight_version": float(version), "eval/rollouts": float(len(rewards))}
+    if not rewards:
+        return figures
+    solved = [rollout.status == "solved" for rollout in rollouts if rollout.reward is not None]
+    return figures | {"eval/reward_mean": float(np.mean(rewards)), "eval/solved_rate": float(np.mean(solved))}
