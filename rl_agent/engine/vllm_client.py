@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _CONTROL_TIMEOUT_S: Final = 600.0
 """A pause waits for running requests; nothing else of the push takes long."""
+_LOAD_TIMEOUT_S: Final = 10.0
 UNVERSIONED: Final = 0
 """What the weights that the server started with count as."""
 _PAUSES: Final = {
@@ -164,7 +165,11 @@ class VllmEngine:
 
     async def load(self) -> EngineLoad:
         """See `engine.base.Engine`."""
-        return _load((await self._ask("GET", "/metrics", None)).decode())
+        try:
+            async with asyncio.timeout(_LOAD_TIMEOUT_S):
+                return _load((await self._ask("GET", "/metrics", None)).decode())
+        except TimeoutError as error:
+            raise EngineError(f"vLLM at {self.url} does not tell its load within {_LOAD_TIMEOUT_S:.0f} s") from error
 
     async def sleep(self) -> None:
         """See `engine.base.Engine`: the weights go to main memory, and the KV cache is dropped."""
