@@ -39,7 +39,7 @@ def run(config: Config, folder: RunFolder) -> None:
         console.say(f"plan of model={config.model.name}: {_size(shape)}")
         console.say("check: no contradictions")  # a configuration with any has not come here
         layout = refused(config, shape)
-        console.say(f"trainer layout: {layout or 'possible'}")
+        console.say(f"trainer layout: {'refused at the start: ' + layout if layout else 'possible'}")
         demand = demanded(config)
         gpus = config.job.gpus_per_node
         nodes = place(demand, config.job.nodes or nodes_needed(demand, gpus), gpus)
@@ -74,7 +74,7 @@ def refused(config: Config, shape: ModelShape) -> str:
     try:
         require_legal(config.trainer, shape)
     except ConfigError as error:
-        return str(error)
+        return str(error).removeprefix("the trainer's layout is not possible: ")
     return ""
 
 
