@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import time
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rl_agent.rollout.records import load_rollouts, recorded_steps
 from tests.e2e.command import Command
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(600)]
 
+RECORDED = Path(__file__).parents[1] / "data" / "recorded_rollouts"
 SCRIPTED = ("tracking.console=false", "tracking=none", "engine=demonstrator", "rollout.tasks_per_step=2")
 
 
@@ -99,9 +99,10 @@ def test_the_held_out_tasks_are_evaluated_one_by_one(tmp_path: Path) -> None:
 
 
 def test_the_real_policy_is_evaluated_from_a_checkpoint_of_the_trainer(tmp_path: Path) -> None:
-    trained = Command(
+    shutil.copytree(RECORDED, tmp_path / "before" / "rollouts")
+    trained = Command(  # on recorded rollouts, which needs no engine
         output=tmp_path / "trained",
-        overrides=("job=sft", "model.warm_start=true", "tracking=none", "job.steps=1", "job.half=false"),
+        overrides=("tracking=none", "job.steps=1", "job.eval_every=0", f"data.replay={tmp_path}/before"),
     )
     done = trained.run(timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -111,7 +112,7 @@ def test_the_real_policy_is_evaluated_from_a_checkpoint_of_the_trainer(tmp_path:
             "tracking.console=false",
             "tracking=none",
             "job=evaluate",
-            f"job.checkpoint={trained.output}",
+            f"job.checkpoint={trained.output}/checkpoints/step_00001",
             "data.split=held_out",
             "job.tasks=2",
             "job.rollouts=2",
