@@ -19,8 +19,27 @@ LOGPROB_FLOOR: Final = -1.0e4
 
 
 def log_ratio(logprobs: Tensor, other: Tensor) -> Tensor:
-    """[t]: log(p / q) within +-20; beyond, its gradient is 0."""
-    return (logprobs - other).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
+    """[t]: log(p / q) within +-20; beyond, its gradient is 0. Nothing flows into `other`, a policy that stands still."""
+    return _LogRatio.apply(logprobs, other)  # type: ignore[no-any-return, no-untyped-call]
+
+
+class _LogRatio(torch.autograd.Function):
+    """Recorded step by step, the bounds alone would cost four passes in backward."""
+
+    @override
+    @staticmethod
+    def forward(ctx: Any, logprobs: Tensor, other: Tensor) -> Tensor:
+        free = logprobs - other
+        bounded = free.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
+        if ctx.needs_input_grad[0]:
+            ctx.save_for_backward(bounded == free)
+        return bounded
+
+    @override
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        (inside,) = ctx.saved_tensors
+        return torch.where(inside, grads[0], 0.0), None
 
 
 def floored(logprobs: Tensor) -> Tensor:
@@ -67,10 +86,7 @@ class _OfSequence(torch.autograd.Function):
     @override
     @staticmethod
     def forward(ctx: Any, values: Tensor, mask: Tensor, sequence: Tensor, mean: bool) -> Tensor:
-        starts = torch.cat([sequence.new_zeros(1), (sequence[1:] != sequence[:-1]).nonzero()[:, 0] + 1])
-        ends = torch.cat([starts[1:], starts.new_full((1,), len(sequence))])
-        if not len(sequence):
-            starts = ends = starts[:0]
+        starts, ends = _runs(sequence)
         ids, inverse = torch.unique(sequence[starts], return_inverse=True)
         counts = _sums(mask, starts, ends, inverse, len(ids)).clamp_(min=1.0) if mean else None
         ctx.save_for_backward(mask, starts, ends, inverse)
@@ -83,6 +99,19 @@ class _OfSequence(torch.autograd.Function):
         mask, starts, ends, inverse = ctx.saved_tensors
         spread = _spread(grads[0], mask, starts, ends, inverse, ctx.counts, ctx.sequences, before=False)
         return spread.mul_(mask), None, None, None
+
+
+def _runs(sequence: Tensor) -> tuple[Tensor, Tensor]:
+    """Where runs of equal numbers start and end, [runs] int64 each."""
+    if not len(sequence):
+        return sequence[:0], sequence[:0]
+    if sequence.device.type == "cpu":  # NumPy's is three times as fast there
+        numbers = sequence.numpy()
+        changes = torch.from_numpy(np.flatnonzero(numbers[1:] != numbers[:-1]))
+    else:
+        changes = (sequence[1:] != sequence[:-1]).nonzero()[:, 0]
+    starts = torch.cat([sequence.new_zeros(1), changes + 1])
+    return starts, torch.cat([starts[1:], starts.new_full((1,), len(sequence))])
 
 
 def _spread(

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+from megatron.core.tensor_parallel import gather_from_sequence_parallel_region
 from torch import nn
 from typing_extensions import override
 
 from rl_agent.algo.advantage.value_loss import value_loss
-from rl_agent.errors import ConfigError
 from rl_agent.trainer import checkpoint
-from rl_agent.trainer.layout import sum_over_copies
+from rl_agent.trainer.layout import metrics_from_last_stage, sum_over_copies
 from rl_agent.trainer.optimizer import build_optimizer, update, wrap_model, zero_gradients
 from rl_agent.trainer.step import Network
 
@@ -28,11 +28,16 @@ if TYPE_CHECKING:
 
 
 class ValueHead(nn.Linear):
-    """Hidden state -> value, called as Megatron calls its output layer. Zero at the start: nothing is expected of anything."""
+    """Hidden state -> value, called as Megatron calls its output layer. Zero at the start: nothing is expected of anything.
 
-    def __init__(self, hidden: int, *, dtype: torch.dtype, device: torch.device) -> None:
+    Tensor-parallel ranks hold the whole of it each. With sequence parallelism each sees a part of the tokens, and Megatron adds up
+    the gradients of weights that are marked so.
+    """
+
+    def __init__(self, hidden: int, *, dtype: torch.dtype, device: torch.device, sequence_parallel: bool) -> None:
         super().__init__(hidden, 1, bias=False, dtype=dtype, device=device)
         nn.init.zeros_(self.weight)
+        self.weight.sequence_parallel = sequence_parallel  # type: ignore[attr-defined]  # read by Megatron
 
     @override
     def forward(self, hidden: torch.Tensor, **_unused: Any) -> tuple[torch.Tensor, None]:  # type: ignore[override]
@@ -46,8 +51,10 @@ class ValueNetwork(Network):
 
     @override
     def predictions(self, output: torch.Tensor, micro: MicroBatch) -> tuple[torch.Tensor, torch.Tensor]:
-        """[t, 1] -> [t] float32, and nothing that could be an entropy."""
+        """[h, 1] -> [h] float32, and nothing that could be an entropy."""
         values = output[:, 0].float()
+        if self.sequence_parallel:  # every rank then computes the loss of all tokens
+            values = gather_from_sequence_parallel_region(values, tensor_parallel_output_grad=False)
         return values, torch.zeros_like(values)
 
 
@@ -55,10 +62,12 @@ class Critic:
     """`model` is one like the policy's, loaded; its output layer is replaced."""
 
     def __init__(self, model: Any, config: MegatronConfig, *, hidden: int, device: torch.device) -> None:
-        for name in ("tensor_parallel", "pipeline_parallel", "context_parallel", "expert_parallel"):
-            if getattr(config, name) != 1:
-                raise ConfigError(f"trainer.{name}={getattr(config, name)} is not supported with a critic yet; use 1")
-        model.output_layer = ValueHead(hidden, dtype=next(model.parameters()).dtype, device=device)
+        model.share_embeddings_and_output_weights = False  # a pipeline's last stage has no embedding to keep alike
+        if model.post_process:
+            dtype = next(model.parameters()).dtype
+            model.output_layer = ValueHead(
+                hidden, dtype=dtype, device=device, sequence_parallel=config.sequence_parallel
+            )
         self._wrapped = wrap_model(model, config)
         self._optimizer = build_optimizer(self._wrapped, config)
         self._weight_decay = config.weight_decay
@@ -68,7 +77,7 @@ class Critic:
             device=device,
             micro_batch_tokens=config.micro_batch_tokens,
             output_chunk_tokens=config.output_chunk_tokens,
-            sequence_parallel=False,
+            sequence_parallel=config.sequence_parallel,
         )
 
     def train(
@@ -92,7 +101,8 @@ class Critic:
         micro_batches = self.network.micro_batches(batch.tokens, batch.segment_starts(), batch.segment_lengths)
         self.network.run(micro_batches, visit, forward_only=False)
         result = update(self._optimizer, lr=part.critic_lr, weight_decay=self._weight_decay)
-        return {"critic_loss": float(sum_over_copies(total[None])[0]), "critic_grad_norm": result.grad_norm}
+        told = {"critic_loss": float(sum_over_copies(total[None])[0]), "critic_grad_norm": result.grad_norm}
+        return metrics_from_last_stage(told)  # where the losses are
 
     def begin_save(self, folder: Path, progress: checkpoint.Progress) -> Writing:
         """Write weights and optimizer, in the background."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 from typing_extensions import override
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def logprobs_and_entropy(
@@ -24,6 +27,8 @@ class _LogprobEntropy(torch.autograd.Function):
 
     logprob = z[label] - log sum exp z        d logprob / d z = onehot - p
     entropy = log sum exp z - sum p z         d entropy / d z = -p (log p + entropy)
+
+    Only the logits are kept for the backward pass: everything else is made of them again, a few rows at a time, which a cache holds.
     """
 
     @override
@@ -33,34 +38,54 @@ class _LogprobEntropy(torch.autograd.Function):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         shards, width = dist.get_world_size(group), logits.shape[-1]
         first = dist.get_rank(group) * width
-        z = logits.float()
+        own = logits
         if vocab_size < width * shards:
-            z = z[:, : max(0, min(width, vocab_size - first))]
-        biggest = z.amax(-1)
+            own = own[:, : max(0, min(width, vocab_size - first))]
+        biggest = own.amax(-1).float()
         if shards > 1:
             dist.all_reduce(biggest, dist.ReduceOp.MAX, group=group)
-        z = z - biggest[:, None]
-        exponent = z.exp()
-        here = (labels >= first) & (labels < first + z.shape[-1])
-        local = (labels - first).clamp(0, z.shape[-1] - 1)
-        chosen = z.gather(-1, local[:, None])[:, 0] * here
-        sums = torch.stack([exponent.sum(-1), (exponent * z).sum(-1), chosen])
+        here = (labels >= first) & (labels < first + own.shape[-1])
+        local = (labels - first).clamp(0, own.shape[-1] - 1)
+        sums = torch.empty(3, len(labels), dtype=torch.float32, device=logits.device)
+        sums[2] = (own.gather(-1, local[:, None])[:, 0].float() - biggest) * here
+        for rows in _row_blocks(own):
+            z = own[rows].float() - biggest[rows, None]
+            exponent = z.exp()
+            sums[0, rows] = exponent.sum(-1)
+            sums[1, rows] = exponent.mul_(z).sum(-1)
         if shards > 1:
             dist.all_reduce(sums, group=group)
         total, weighted, chosen = sums
         log_total = total.log()
         entropy = log_total - weighted / total
-        ctx.save_for_backward(exponent / total[:, None], z - log_total[:, None], entropy, local, here)
-        ctx.width, ctx.dtype = width, logits.dtype
+        ctx.save_for_backward(own, biggest, total, entropy, local, here)
+        ctx.width = width
+        ctx.set_materialize_grads(False)  # nearly every loss is of one of the two alone
         return chosen - log_total, entropy
 
     @override
     @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
+    def backward(ctx: Any, *grads: torch.Tensor | None) -> tuple[torch.Tensor, None, None, None]:
         of_logprob, of_entropy = grads
-        p, log_p, entropy, local, here = ctx.saved_tensors
-        grad = p * (-of_logprob[:, None] - of_entropy[:, None] * (log_p + entropy[:, None]))
-        grad.scatter_add_(-1, local[:, None], (of_logprob * here)[:, None])
-        if grad.shape[-1] < ctx.width:
-            grad = torch.nn.functional.pad(grad, (0, ctx.width - grad.shape[-1]))
-        return grad.to(ctx.dtype), None, None, None
+        own, biggest, total, entropy, local, here = ctx.saved_tensors
+        of_label = torch.zeros_like(total) if of_logprob is None else of_logprob
+        grad = own.new_zeros(len(own), ctx.width)
+        for rows in _row_blocks(own):
+            z = own[rows].float() - biggest[rows, None]
+            p = z.exp().div_(total[rows, None])
+            if of_entropy is None:
+                part = p.mul_(-of_label[rows, None])
+            else:
+                log_p = z.sub_(total[rows, None].log())
+                pull = log_p.add_(entropy[rows, None]).mul_(of_entropy[rows, None]).add_(of_label[rows, None])
+                part = p.mul_(pull).neg_()
+            part.scatter_add_(-1, local[rows, None], (of_label * here)[rows, None])
+            grad[rows, : own.shape[-1]] = part
+        return grad, None, None, None
+
+
+def _row_blocks(values: torch.Tensor) -> Iterator[slice]:
+    """Slices of rows whose float32 copy fits a CPU's cache; a GPU wants them larger."""
+    entries = 1 << (26 if values.is_cuda else 20)
+    height = max(1, entries // max(1, values.shape[-1]))
+    return (slice(start, start + height) for start in range(0, len(values), height))

@@ -24,7 +24,9 @@ class ContextMean:
         """[T] float32; all zero in a batch without a trained token."""
         if not batch.loss_mask.any():
             return np.zeros(len(batch.tokens), dtype=np.float32)
-        weights = np.where(batch.loss_mask, 1.0, self.context_weight)
-        weights[batch.segment_starts()[batch.segment_lengths > 0]] = 0.0
-        normalised: Float32 = (weights / weights.sum()).astype(np.float32)
-        return normalised
+        starts = batch.segment_starts()[batch.segment_lengths > 0]
+        trained = int(batch.loss_mask.sum())
+        total = trained + self.context_weight * (len(batch.tokens) - trained - len(starts))
+        weights = np.where(batch.loss_mask, np.float32(1.0 / total), np.float32(self.context_weight / total))
+        weights[starts] = 0.0
+        return weights
