@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from rl_agent.config.bring_up import BringUpConfig
 
-_TOLD: Final = 300
+_TOLD: Final = 600
 """Characters of a host's error that are shown."""
 
 
@@ -148,6 +148,12 @@ class Hosts:
                 process.kill()
                 await process.wait()
         if process.returncode:
-            said = (err or out).decode(errors="replace").strip()[-_TOLD:] or "it said nothing"
-            raise InfraError(f"{host.name}: exit code {process.returncode}: {said}")
+            raise InfraError(f"{host.name}: exit code {process.returncode}: {_reason(out, err)}")
         return out.decode(errors="replace").strip()
+
+
+def _reason(out: bytes, err: bytes) -> str:
+    """The end of what a host said; Ray tells its errors on stdout, and on stderr a note about tokens at every start."""
+    lines = (out + b"\n" + err).decode(errors="replace").splitlines()
+    kept = [line.strip() for line in lines if line.strip() and "token" not in line.lower()]
+    return " ".join(kept)[-_TOLD:] or "it said nothing"
