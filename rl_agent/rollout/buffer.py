@@ -25,8 +25,13 @@ class Buffer:
         self._folder = folder
 
     async def put(self, rollout: Rollout) -> None:
-        """Write it. Raises OSError, for example when the disk is full."""
-        await asyncio.to_thread(records.save_one, self._folder, rollout)
+        """Write it; a call that is cancelled leaves nothing. Raises OSError, for example when the disk is full."""
+        writing = asyncio.get_running_loop().run_in_executor(None, records.save_one, self._folder, rollout)
+        try:
+            await asyncio.shield(writing)
+        except asyncio.CancelledError:
+            writing.add_done_callback(lambda _: self.discard([rollout.rollout_id]))
+            raise
 
     def load(self, rollout_id: str) -> Rollout | None:
         """The rollout as it was; None if it is not there whole."""

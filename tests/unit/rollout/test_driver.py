@@ -314,3 +314,26 @@ async def test_rollouts_that_no_longer_fit_are_run_again(tmp_path: Path) -> None
     (tmp_path / "buffer" / "000001-01.safetensors").write_bytes(b"torn")
     assert "000001-01" not in kept()
     ledger.close()
+
+
+async def test_two_hundred_steps_leave_no_tasks_and_no_rollouts_behind(tmp_path: Path) -> None:
+    async def run(request: EpisodeRequest) -> Rollout:
+        return broken(request) if request.rollout_id.endswith("3-01") and not request.attempt else solved(request)
+
+    def drop(rollouts: list[Rollout]) -> str | None:
+        return "zero_variance" if rollouts[0].task_id.endswith("7") else None
+
+    kept: list[tuple[int, int]] = []
+    async with driving(
+        tmp_path, run, retries=1, last_step=200, max_staleness=2, max_concurrent=12, extra_members=1, drop=drop
+    ) as driver:
+        for step in range(200):
+            await driver.groups(step)
+            driver.pushed(step + 1)
+            driver.saved(step + 1)
+            kept.append((len(asyncio.all_tasks()), len(list((tmp_path / "buffer").iterdir()))))
+    assert max(tasks for tasks, _ in kept) <= 20
+    assert max(files for _, files in kept) <= 2 * 2 * 3 * 3, (
+        "two files a rollout, three a group, two groups, three steps"
+    )
+    assert not list((tmp_path / "buffer").iterdir())

@@ -1,0 +1,120 @@
+"""A run does not grow: memory, files, sockets and threads of every process stay what they are, however many steps it takes."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import threading
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from tests.e2e.command import Command
+from tests.local import needs_root
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [needs_root, pytest.mark.e2e, pytest.mark.slow]
+
+GROWTH = 1.05
+SLACK_BYTES = 3 << 20
+"""What an allocator may keep besides: matters only for the small processes."""
+
+
+@dataclass(slots=True)
+class Watch:
+    """Samples every process of a run, by the step that it is in."""
+
+    run: Command
+    seen: dict[tuple[int, str], dict[int, list[tuple[int, int, int]]]] = field(
+        default_factory=lambda: defaultdict(lambda: defaultdict(list))
+    )
+    """Process -> step -> resident bytes, open files, threads."""
+    files: dict[int, int] = field(default_factory=dict)
+    """Step -> files in the run folder."""
+    over: threading.Event = field(default_factory=threading.Event)
+
+    def watch(self) -> None:
+        while not self.over.wait(0.5):
+            step = len(self.run.metrics())
+            self.files[step] = sum(1 for path in self.run.output.rglob("*") if path.is_file())
+            for process in self.family():
+                try:
+                    with process.oneshot():
+                        name = " ".join(process.cmdline())[:60]
+                        sample = (process.memory_info().rss, process.num_fds(), process.num_threads())
+                except psutil.Error:
+                    continue
+                self.seen[process.pid, name][step].append(sample)
+
+    def family(self) -> list[psutil.Process]:
+        assert self.run.process is not None
+        try:
+            main = psutil.Process(self.run.process.pid)
+            return [main, *main.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return []
+
+
+def median(samples: dict[int, list[tuple[int, int, int]]], steps: range, what: int) -> float:
+    return statistics.median(sample[what] for step in steps for sample in samples.get(step, ()))
+
+
+@pytest.mark.parametrize(
+    ("steps", "early", "late"),
+    [
+        pytest.param(40, range(10, 20), range(30, 40), marks=pytest.mark.timeout(900)),
+        pytest.param(200, range(20, 40), range(180, 200), marks=[pytest.mark.long, pytest.mark.timeout(3600)]),
+    ],
+)
+def test_many_steps_leave_everything_as_small_as_a_few(steps: int, early: range, late: range, tmp_path: Path) -> None:
+    run = Command(
+        output=tmp_path / "run",
+        overrides=(
+            "tracking=none",
+            "debug=fast",
+            "algo=sft",
+            "algo.group_size=1",
+            "algo.max_staleness=1",
+            "engine=demonstrator",
+            f"job.steps={steps}",
+            "job.save_every=5",
+            "job.eval_every=10",
+            "rollout.tasks_per_step=1",
+            "rollout.max_concurrent=2",
+            "rollout.save=none",
+            "harness.time_budget_s=120",
+            f"sandbox.state_dir={tmp_path}/state",
+        ),
+    )
+    run.start()
+    watch = Watch(run)
+    watcher = threading.Thread(target=watch.watch)
+    watcher.start()
+    try:
+        done = run.finish(timeout=3000)
+    finally:
+        watch.over.set()
+        watcher.join()
+    run.assert_nothing_left()
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert len(run.metrics()) == steps
+    lasting = {
+        process: samples
+        for process, samples in watch.seen.items()
+        if any(samples.get(step) for step in early) and any(samples.get(step) for step in late)
+    }
+    assert len(lasting) >= 5, "the run's own processes, and Ray's"
+    report = {}
+    for (pid, name), samples in lasting.items():
+        before, after = ([median(samples, window, what) for what in range(3)] for window in (early, late))
+        report[f"{pid} {name}"] = {"before": before, "after": after}
+        assert after[0] <= before[0] * GROWTH + SLACK_BYTES, json.dumps(report, indent=2)
+        assert after[1] <= before[1] + 2, json.dumps(report, indent=2)
+        assert after[2] <= before[2] + 2, json.dumps(report, indent=2)
+    files = [max(watch.files[step] for step in window if step in watch.files) for window in (early, late)]
+    assert files[1] <= files[0] + 2, "files in the run folder"
