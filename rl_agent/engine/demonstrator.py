@@ -68,9 +68,12 @@ class Demonstrator:
         node_address: str = "127.0.0.1",
         sleeps: bool = False,
     ) -> str:
-        """See `engine.base.EngineServer`: the address is a file that names the model folder and the weight version."""
+        """See `engine.base.EngineServer`: the address is a file that names the model folder and the weight version.
+
+        One that is started again goes on with its version: its clients answer without it, and must not say another one meanwhile.
+        """
         self._state = log.with_suffix(".json")
-        self._write(model_folder, version=0)
+        self._write(model_folder, self._read()["version"] if self._state.exists() else 0)
         return str(self._state)
 
     @asynccontextmanager
