@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from rl_agent.errors import LawError
+from rl_agent.errors import ConfigError, LawError
 from rl_agent.rollout.scheduler import Slot
 
 if TYPE_CHECKING:
@@ -126,19 +126,25 @@ class Ledger:
     """The file. Reads what is there, then appends; a last line that a killed run has half written is cut off."""
 
     def __init__(self, path: Path) -> None:
-        """Raises LawError for a file whose lines cannot be."""
+        """Raises LawError for lines that cannot be, ConfigError for a file that is no ledger."""
         self.path = path
         self.books = Books()
-        kept = 0
-        if path.is_file():
-            content = path.read_bytes()
-            kept = content.rfind(b"\n") + 1
-            for line in content[:kept].splitlines():
-                row = json.loads(line)
-                self.books.apply(Event(row.pop("event")), row)
+        kept = self._read() if path.is_file() else 0
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file: TextIOWrapper = path.open("a", buffering=1)
         self._file.truncate(kept)
+
+    def _read(self) -> int:
+        """Enter the lines that are there; returns how many bytes whole lines are."""
+        content = self.path.read_bytes()
+        kept = content.rfind(b"\n") + 1
+        for number, line in enumerate(content[:kept].splitlines(), start=1):
+            try:
+                row = json.loads(line)
+                self.books.apply(Event(row.pop("event")), row)
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                raise ConfigError(f"{self.path}, line {number}: this is no line of a ledger ({error!r})") from error
+        return kept
 
     def close(self) -> None:
         """Everything is on the disk then."""

@@ -61,6 +61,14 @@ def test_a_torn_last_line_is_cut_off_and_the_file_goes_on(tmp_path: Path) -> Non
     assert all(json.loads(line)["event"] for line in path.read_text().splitlines())
 
 
+@pytest.mark.parametrize("line", ["{", "[]", '{"event": "eaten"}', '{"event": "admitted"}', "\x00\x00"])
+def test_a_damaged_line_is_named(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "ledger.jsonl"
+    path.write_text(f'{{"event": "saved", "step": 0}}\n{line}\n')
+    with pytest.raises(ConfigError, match=r"ledger\.jsonl, line 2"):
+        Ledger(path)
+
+
 @pytest.mark.parametrize("event", [Event.FINISHED, Event.FAILED, Event.STOPPED])
 def test_a_rollout_that_does_not_run_cannot_end(tmp_path: Path, event: Event) -> None:
     with pytest.raises(LawError, match="not running"):
