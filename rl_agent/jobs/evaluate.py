@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rl_agent.jobs.pass_at_k import interval, pass_at_k
 from rl_agent.jobs.sampling import sample
-from rl_agent.jobs.tally import TaskTally, tally, totals
+from rl_agent.jobs.tally import TaskTally, as_text, tally, totals
 from rl_agent.run_folder import write_atomic
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def summarised(rows: Sequence[dict[str, Any]], job: EvaluateJobConfig, seed: int
 def shown(rows: Sequence[dict[str, Any]], count: int) -> list[dict[str, str]]:
     """The first `count` rows as the console shows them."""
     hidden = {"checkpoint", "weight_version", "graded"}
-    return [{name: _text(value) for name, value in row.items() if name not in hidden} for row in rows[:count]]
+    return [{name: as_text(value) for name, value in row.items() if name not in hidden} for row in rows[:count]]
 
 
 def told(figures: dict[str, Any], job: EvaluateJobConfig) -> list[str]:
@@ -105,13 +105,7 @@ def told(figures: dict[str, Any], job: EvaluateJobConfig) -> list[str]:
             f"({job.confidence:.0%}, {job.interval.value}, {figures['tasks'] - left_out} tasks{note})"
         )
     return lines + [
-        f"{name}: {_text(value)}" for name, value in figures.items() if not name.startswith("pass@") and name != "tasks"
+        f"{name}: {as_text(value)}"
+        for name, value in figures.items()
+        if not name.startswith("pass@") and name != "tasks"
     ]
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, dict):
-        return "  ".join(f"{name} {count}" for name, count in value.items())
-    if value is None:
-        return "-"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

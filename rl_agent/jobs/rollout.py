@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from rl_agent.jobs.sampling import sample
-from rl_agent.jobs.tally import tally, totals
+from rl_agent.jobs.tally import as_text, tally, totals
 
 if TYPE_CHECKING:
     from rl_agent.config.schema import Config
@@ -27,7 +27,7 @@ def run(config: Config, folder: RunFolder) -> None:
         figures["seconds"] = round(time.perf_counter() - started, 1)
         tracker.summary(figures)
         for name, value in figures.items():
-            console.say(f"{name}: {value:.4g}" if isinstance(value, float) else f"{name}: {value}")
+            console.say(f"{name}: {as_text(value)}")
         console.say(f"rollouts: {folder.rollouts}")
 
     asyncio.run(sample(config, folder, limit=config.job.tasks, members=config.algo.group_size, finish=finish))

@@ -184,7 +184,9 @@ async def sample(
             if recorded.next_file > 1 or recorded.done:
                 before = len(recorded.done) + sum(len(plan.places(file)) for file in range(1, recorded.next_file))
                 console.say(f"resuming: {before} of {count * members} rollouts are recorded")
-            console.say(f"sampling {members} x {count} rollouts with {policy.name} (weights number {policy.version})")
+            console.say(
+                f"sampling {count} tasks x {members} rollouts with {policy.name} (weights number {policy.version})"
+            )
             await _sample(config, folder, policy, recorded, tasks, greedy, console, tracker)
         finish(policy, tracker, console)
 

@@ -75,6 +75,15 @@ def totals(tasks: list[TaskTally]) -> dict[str, Any]:
     return figures
 
 
+def as_text(value: Any) -> str:
+    """A figure as a person reads it."""
+    if isinstance(value, dict):
+        return "  ".join(f"{name} {count}" for name, count in value.items())
+    if value is None:
+        return "-"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
 def _lines(rollouts: Path) -> Iterator[dict[str, Any]]:
     for step in records.recorded_steps(rollouts):
         for line in (rollouts / f"step_{step:05d}.jsonl").read_bytes().splitlines():
