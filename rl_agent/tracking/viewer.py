@@ -114,10 +114,9 @@ def _show(console: Console, run: Path, wanted: str, model: Path | None) -> None:
     _part(console, "problem", record["problem_statement"])
     for number, turn in enumerate(record["turns"], start=1):
         _part(console, f"turn {number}", turn)
-    _part(console, "patch", record["patch"])
-    _part(console, "grader", record["grader_log"])
-    if record["detail"]:
-        _part(console, "detail", record["detail"])
+    for title, key in (("patch", "patch"), ("grader", "grader_log"), ("detail", "detail")):
+        if record[key].strip():
+            _part(console, title, record[key])
     tokenizer = _tokenizer(run, model)
     for number, segment in enumerate(records.load_segments(RunFolder(run).rollouts, step)[record["rollout_id"]]):
         title = f"segment {number}: {segment.kind}, {len(segment.tokens)} tokens, {segment.trained} trained, weights {_versions(segment)}"
