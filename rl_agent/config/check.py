@@ -150,6 +150,9 @@ def _numbers(config: Config) -> Iterator[Problem]:
     for where, value in at_least_one.items():
         if value is not None and value < 1:
             yield Problem(where, f"{value} is less than 1.", "set it to at least 1")
+    export = _get(config.job, "export_every")
+    if export is not None and export < 0:
+        yield Problem("job.export_every", f"{export} is negative.", "0 for the last step alone, n for every n-th")
     staleness = _get(config.algo, "max_staleness")
     if staleness is not None and staleness < 0:
         yield Problem(

@@ -60,10 +60,7 @@ class Writing:
         except CheckpointException as error:  # raised by every rank, but only the first knows why
             reason[0] = "; ".join(f"rank {rank}: {failure[0]}" for rank, failure in error.failures.items())
             dist.broadcast_object_list(reason, src=0)
-            raise InfraError(
-                f"the checkpoint {self._folder} could not be written ({reason[0]}). The last complete one is untouched. "
-                "Remedy: make room on the disk, or lower job.keep_checkpoints; then resume."
-            ) from None
+            raise not_written(self._folder, reason[0]) from None
 
     def _copied(self) -> list[Any]:
         """The buckets with tensors that training does not touch; those on a GPU are copied anyway."""
@@ -99,6 +96,27 @@ class Writing:
                 return
             written[number] = outcome
         results.put(written)
+
+
+def not_written(folder: Path, reason: object) -> InfraError:
+    """What to tell of a checkpoint that the disk did not take."""
+    return InfraError(
+        f"the checkpoint {folder} could not be written ({reason}). The last complete one is untouched. "
+        "Remedy: make room on the disk, or lower job.keep_checkpoints; then resume."
+    )
+
+
+@contextlib.contextmanager
+def disk_errors_named(folder: Path) -> Iterator[None]:
+    """Raises InfraError in place of what a full or broken disk makes of a write: an OSError, or the one of PyTorch's writer."""
+    try:
+        yield
+    except OSError as error:
+        raise not_written(folder, error) from error
+    except RuntimeError as error:
+        if "inline_container" not in str(error):
+            raise
+        raise not_written(folder, "the disk took only a part of a file") from error
 
 
 @contextlib.contextmanager

@@ -52,11 +52,17 @@ def _finalize(models: list[Any], _num_tokens: Any, **groups: Any) -> None:
 
 def build_optimizer(wrapped: Any, config: MegatronConfig) -> Any:
     """Adam over the wrapped model; the learning rate is set before each step. Raises ConfigError."""
+    if config.optimizer_offload > 0.0 and not torch.cuda.is_available():
+        raise ConfigError("trainer.optimizer_offload takes load off a GPU, and there is none here; set it to 0")
+    options = optimizer_options(config)
+    return get_megatron_optimizer(options, [wrapped], get_standard_config_overrides(options))
+
+
+def optimizer_options(config: MegatronConfig) -> OptimizerConfig:
+    """What Megatron is told of the optimizer."""
     bf16 = config.precision is Precision.bfloat16
     offloaded = config.optimizer_offload > 0.0
-    if offloaded and not torch.cuda.is_available():
-        raise ConfigError("trainer.optimizer_offload takes load off a GPU, and there is none here; set it to 0")
-    options = OptimizerConfig(
+    return OptimizerConfig(
         optimizer="adam",
         lr=1.0,
         min_lr=0.0,
@@ -73,7 +79,6 @@ def build_optimizer(wrapped: Any, config: MegatronConfig) -> Any:
         overlap_cpu_optimizer_d2h_h2d=offloaded,
         use_precision_aware_optimizer=offloaded,  # Megatron offers the one with the other only
     )
-    return get_megatron_optimizer(options, [wrapped], get_standard_config_overrides(options))
 
 
 def zero_gradients(wrapped: Any, optimizer: Any) -> None:

@@ -18,6 +18,7 @@ from rl_agent.errors import ConfigError
 from rl_agent.run_folder import write_atomic
 from rl_agent.trainer import checkpoint, cpu, layout
 from rl_agent.trainer.base import StepResult
+from rl_agent.trainer.checkpoint_writer import disk_errors_named
 from rl_agent.trainer.critic import Critic, explained_variance
 from rl_agent.trainer.hf_table import NOT_TRAINED, RandomTensors, check_names, table
 from rl_agent.trainer.hf_weights import load_tensors, named_tensors
@@ -193,11 +194,13 @@ class Rank:
         if self._writing:
             raise RuntimeError(f"a checkpoint was begun in {folder} before finish_save ended the one before")
         progress = checkpoint.Progress(steps=self.steps, version=self.version)
-        self._writing = [checkpoint.begin(folder, self._wrapped, self._optimizer, progress)]
-        if self._critic is not None:
-            self._writing.append(self._critic.begin_save(folder / CRITIC, progress))
-        if self.is_first:
-            write_atomic(folder / ALGORITHM, json.dumps({"kl_coefficient": self._kl_coefficient}).encode())
+        with disk_errors_named(folder):
+            writing = [checkpoint.begin(folder, self._wrapped, self._optimizer, progress)]
+            if self._critic is not None:
+                writing.append(self._critic.begin_save(folder / CRITIC, progress))
+            if self.is_first:
+                write_atomic(folder / ALGORITHM, json.dumps({"kl_coefficient": self._kl_coefficient}).encode())
+        self._writing = writing
 
     def finish_save(self, *, wait: bool) -> bool:
         """See `Trainer.finish_save`."""

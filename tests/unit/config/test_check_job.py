@@ -41,3 +41,10 @@ def test_an_estimator_without_a_gradient_is_refused_in_the_loss() -> None:
     assert places == {"algo.kl.estimator"}
     assert check(composed("algo/kl=in_loss", "algo.kl.estimator=k1", "algo.kl.importance_weighted=true")) == []
     assert check(composed("algo/kl=in_reward")) == []
+
+
+@pytest.mark.parametrize(
+    ("override", "place"), [("job.export_every=-1", "job.export_every"), ("job.save_every=0", "job.save_every")]
+)
+def test_a_training_job_saves_and_exports_at_whole_intervals(override: str, place: str) -> None:
+    assert {problem.where for problem in check(composed(override))} == {place}

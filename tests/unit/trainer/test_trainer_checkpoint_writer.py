@@ -57,6 +57,28 @@ def test_a_full_disk_is_an_error_that_names_the_checkpoint_and_the_remedy(tiny_m
         one.load(tmp_path / "second")
 
 
+@pytest.mark.parametrize(
+    "failure",
+    [OSError(errno.ENOSPC, "No space left on device"), RuntimeError("[enforce fail at inline_container.cc:672]")],
+)
+def test_a_disk_that_is_full_from_the_start_is_the_same_error(
+    tiny_model: Path, tmp_path: Path, failure: Exception
+) -> None:
+    """Megatron writes what all ranks share at once, with PyTorch's own writer, which has its own words for it."""
+    from megatron.core.dist_checkpointing.strategies import common
+
+    def full(*_arguments: object, **_options: object) -> None:
+        raise failure
+
+    with trainer(tiny_model, grpo()) as one:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(common.torch, "save", full)
+            with pytest.raises(InfraError, match=r"first could not be written .*Remedy: make room"):
+                one.begin_save(tmp_path / "first")
+        one.save(tmp_path / "second")  # nothing is left of the first that would be in its way
+        one.load(tmp_path / "second")
+
+
 def test_the_other_kind_of_optimizer_is_refused_with_the_remedy(tiny_model: Path, tmp_path: Path) -> None:
     with trainer(tiny_model, grpo(), distributed_optimizer=True) as one:
         one.step(random_batch(0))
