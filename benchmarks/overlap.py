@@ -18,11 +18,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from rl_agent.secrets import child_environment
 
+ROOT = Path(__file__).parents[1]
 SPEEDUP, P_RIGHT = 1.8, 0.05
 COMMON = (
     "harness=codex",
