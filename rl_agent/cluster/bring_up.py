@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import ray
+from ray._private.authentication.authentication_token_setup import maybe_enable_token_auth_if_token_available
 
 from rl_agent.cluster.calls import Actor
 from rl_agent.cluster.nodes import PACKAGE, require_nodes
@@ -221,6 +222,8 @@ async def _ray(config: Config, folder: RunFolder) -> AsyncIterator[None]:
         options["runtime_env"] = {"py_modules": [str(PACKAGE)]}
     async with reaped():
         try:
+            if address is not None:  # Ray itself uses the user's token only where it has found the cluster by itself
+                maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
             ray.init(
                 address=address or "local",
                 log_to_driver=False,

@@ -1,4 +1,8 @@
-"""Starts, stops and looks at Ray on a list of hosts, over ssh: in parallel, each with a timeout, with one clear error a host."""
+"""Starts, stops and looks at Ray on a list of hosts, over ssh: in parallel, each with a timeout, with one clear error a host.
+
+Whoever can talk to a Ray cluster can run programs on it, so it takes only who has a token: that of the first host's user, which
+goes to the others with the shell's input, never on a command line.
+"""
 
 from __future__ import annotations
 
@@ -52,12 +56,14 @@ class Hosts:
         self.hosts = parse_hosts(config.hosts)
         self._config = config
         self._python = shlex.quote(config.python or sys.executable)
+        self._token = ""
 
     async def up(self) -> str:
         """Start Ray everywhere; returns `cluster.address`. Raises InfraError with every host that failed; nothing is up then."""
         first, *others = self.hosts
         await self._everywhere(self._require_down, self.hosts)
         try:
+            self._token = await self._run(first, f"{self._python} -m ray.scripts.scripts get-auth-token --generate")
             (address,) = await self._everywhere(self._start_first, [first])
             await self._everywhere(lambda host: self._start(host, f"--address={shlex.quote(address)}"), others)
         except BaseException:
@@ -78,7 +84,7 @@ class Hosts:
             "import json, logging, ray; ray.init(address='auto' if {a!r} is None else {a!r}, log_to_driver=False, "
             "logging_level=logging.ERROR); print(json.dumps(ray.nodes()))"
         ).format(a=f"{first.address}:{self._config.port}" if first.address else None)
-        answer = await self._run(first, f"{self._python} -c {shlex.quote(script)}")
+        answer = await self._run(first, f"export RAY_AUTH_MODE=token\n{self._python} -c {shlex.quote(script)}")
         return [
             f"{node['NodeManagerAddress']:16} {'alive' if node['Alive'] else 'dead':6} "
             f"role={node.get('Labels', {}).get('role', '-'):8} CPU={node['Resources'].get('CPU', 0):g} "
@@ -106,8 +112,15 @@ class Hosts:
         place = f" --node-ip-address={shlex.quote(host.address)}" if host.address else ""
         role = f" --labels={shlex.quote(f'role={host.role}')}" if host.role else ""
         start = f"{self._python} -m ray.scripts.scripts start {how}{place}{role} --disable-usage-stats"
-        environment = f"export {VARIABLE}={shlex.quote(self._mark(host))} RAY_worker_niceness=0 RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO=0"
-        return await self._run(host, f"{environment}\n{start} {self._config.start_options} </dev/null")
+        environment = {
+            VARIABLE: self._mark(host),
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN": self._token,
+            "RAY_worker_niceness": "0",
+            "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+        }
+        exports = "export " + " ".join(f"{name}={shlex.quote(value)}" for name, value in environment.items())
+        return await self._run(host, f"{exports}\n{start} {self._config.start_options} </dev/null")
 
     def _marked(self, what: str, host: Host) -> str:
         return f"{self._python} -m rl_agent.cluster.marked {what} {shlex.quote(self._mark(host))}"

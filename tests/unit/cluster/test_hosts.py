@@ -26,12 +26,13 @@ export ON_HOST=$1
 exec "${@:2}"
 """
 PYTHON = """#!/bin/bash
-echo "$ON_HOST $RL_AGENT_CLUSTER $*" >> @CALLS@
+echo "$ON_HOST $RL_AGENT_CLUSTER $RAY_AUTH_TOKEN $*" >> @CALLS@
 case "$ON_HOST $*" in
   *"marked count"*) cat @STATE@/$ON_HOST 2>/dev/null || echo 0 ;;
   *"marked end"*) echo 3; rm -f @STATE@/$ON_HOST ;;
   "full "*"start --address"*) echo "ray: no space left on device" >&2; exit 1 ;;
   *"scripts start"*) mkdir -p @STATE@; echo 3 > @STATE@/$ON_HOST ;;
+  *get-auth-token*) echo 0123abcd ;;
   *get_node_ip_address*) echo 10.0.0.7 ;;
   *ray.nodes*) echo '[{"NodeManagerAddress": "10.0.0.7", "Alive": true, "Labels": {"role": "gpu"}, "Resources": {"CPU": 4.0}}]' ;;
 esac
@@ -76,11 +77,11 @@ def test_hosts_have_names_addresses_and_roles() -> None:
 async def test_the_first_host_is_the_head_and_the_others_join_it_at_its_address(fake: Fake) -> None:
     assert await fake.hosts("a:gpu,b=10.0.0.2:cpu,c", start_options="--num-gpus=8").up() == "10.0.0.7:6379"
     (head,) = fake.calls("start --head")
-    assert head.startswith("a 6379@a ")
+    assert head.startswith("a 6379@a 0123abcd ")
     assert "--port=6379" in head
     assert head.endswith("--labels=role=gpu --disable-usage-stats --num-gpus=8")
     joined = sorted(fake.calls("start --address=10.0.0.7:6379"))
-    assert [line.split()[:2] for line in joined] == [["b", "6379@b"], ["c", "6379@c"]]
+    assert [line.split()[:3] for line in joined] == [["b", "6379@b", "0123abcd"], ["c", "6379@c", "0123abcd"]]
     assert "--node-ip-address=10.0.0.2 --labels=role=cpu" in joined[0]
     assert fake.up() == ["a", "b", "c"]
 
