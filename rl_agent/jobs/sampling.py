@@ -12,12 +12,12 @@ import numpy as np
 
 from rl_agent.cluster.bring_up import cluster
 from rl_agent.config.load import as_plain, build
-from rl_agent.errors import ConfigError, RlAgentError
+from rl_agent.errors import ConfigError
 from rl_agent.jobs.checkpoints import policy_of
 from rl_agent.jobs.places import Place, Places, Recorded, tasks_of
 from rl_agent.jobs.preflight import require_startable, require_weights
 from rl_agent.rollout.failures import FailurePolicy
-from rl_agent.rollout.group import AbortReason, EpisodeRequest, Group, Rollout, group_id, rollout_id
+from rl_agent.rollout.group import EpisodeRequest, Group, Rollout, group_id, rollout_id
 from rl_agent.rollout.metrics import rollout_metrics
 from rl_agent.rollout.scheduler import Slot
 from rl_agent.tasks.source import TaskSource
@@ -102,7 +102,8 @@ class Sampling:
         while True:
             await self._outage()
             self._probes += 1
-            rollout = await self._attempt(_request(slot, task, greedy=self.greedy, ungraded=ungraded))
+            request = _request(slot, task, greedy=self.greedy, ungraded=ungraded)
+            rollout = await self.failures.contained(self.run_episode, request)
             pause = self.failures.observe(slot, rollout, _now())
             if pause is None:
                 return rollout
@@ -118,23 +119,6 @@ class Sampling:
         """Wait while an outage lasts, but for the few that try whether it is over. Raises InfraError for one that does not end."""
         while (allowed := self.failures.limit(_now())) is not None and self._probes >= allowed:  # noqa: ASYNC110 (time alone lets the next one try)
             await asyncio.sleep(OUTAGE_POLL_S)
-
-    async def _attempt(self, request: EpisodeRequest) -> Rollout:
-        try:
-            return await self.run_episode(request)
-        except RlAgentError:
-            raise
-        except Exception as error:  # noqa: BLE001 (one bad rollout must not end a run; too many do)
-            self.failures.bug(error, request.rollout_id)
-            return Rollout(
-                rollout_id=request.rollout_id,
-                group_id=request.group_id,
-                task_id=request.task.task_id,
-                attempt=request.attempt,
-                verdict=None,
-                abort=AbortReason.BUG,
-                detail=repr(error)[:2000],
-            )
 
     def _close(self) -> None:
         """Write every file that is complete now, in order."""

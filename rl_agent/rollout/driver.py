@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rl_agent.errors import RlAgentError
-from rl_agent.rollout.group import AbortReason, EpisodeRequest, Group, Rollout, evaluation_id, group_id, rollout_id
+from rl_agent.rollout.group import EpisodeRequest, Group, Rollout, evaluation_id, group_id, rollout_id
 from rl_agent.rollout.ledger import Event
 from rl_agent.rollout.resume import place
 from rl_agent.rollout.scheduler import NO_EVALUATION
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from rl_agent.rollout.scheduler import Scheduler, Slot
     from rl_agent.tasks.source import TaskSource
     from rl_agent.tasks.task import Task
+
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -174,7 +177,7 @@ class Driver:
     async def _run(self, slot: Slot) -> None:
         """One attempt, and where another is worth it the pause before that."""
         try:
-            rollout = await self._attempt(self._request(slot))
+            rollout = await self._failures.contained(self._run_episode, self._request(slot))
             pause = self._failures.observe(slot, rollout, self._now())
             if pause is None:
                 await self._finish(slot, rollout)
@@ -182,6 +185,7 @@ class Driver:
             self._episodes.pop(slot, None)
         if pause is not None:
             self._probes = 0
+            log.info("%s: %s (%s); again in %.0f s", rollout.rollout_id, rollout.status, rollout.detail, pause)
             self._records.ledger.ended(slot, Event.FAILED, rollout.status)
             if rollout.verdict is not None:  # the work is done; only its grading failed
                 self._ungraded[slot.evaluation, slot.position, slot.member] = rollout
@@ -191,23 +195,6 @@ class Driver:
             self._scheduler.again(slot)
         self._changed.set()
         self.admit()
-
-    async def _attempt(self, request: EpisodeRequest) -> Rollout:
-        try:
-            return await self._run_episode(request)
-        except RlAgentError:
-            raise
-        except Exception as error:  # noqa: BLE001 (one bad rollout must not end a run of days; too many do)
-            self._failures.bug(error, request.rollout_id)
-            return Rollout(
-                rollout_id=request.rollout_id,
-                group_id=request.group_id,
-                task_id=request.task.task_id,
-                attempt=request.attempt,
-                verdict=None,
-                abort=AbortReason.BUG,
-                detail=repr(error)[:2000],
-            )
 
     async def _finish(self, slot: Slot, rollout: Rollout) -> None:
         """Write the rollout down, then enter it; nothing is awaited between the entry and what follows from it."""

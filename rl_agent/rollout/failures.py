@@ -13,14 +13,16 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from rl_agent.errors import InfraError
+from rl_agent.errors import InfraError, RlAgentError
 from rl_agent.graders.base import VerdictStatus
 from rl_agent.rollout.breaker import Breaker
-from rl_agent.rollout.group import RETRIED, AbortReason
+from rl_agent.rollout.group import RETRIED, AbortReason, Rollout
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from rl_agent.config.rollout import FailuresConfig
-    from rl_agent.rollout.group import Rollout
+    from rl_agent.rollout.group import EpisodeRequest
     from rl_agent.rollout.scheduler import Slot
 
 log = logging.getLogger(__name__)
@@ -113,18 +115,27 @@ class FailurePolicy:
                 limits.append(limit)
         return min(limits, default=None)
 
-    def bug(self, error: Exception, rollout_id: str) -> None:
-        """An own bug broke a rollout. Raises it again when there have been too many."""
-        self._bugs += 1
-        if self._bugs > self.options.max_bugs:
-            raise error
-        log.error(
-            "a bug of ours broke rollout %s (%d of at most %d)",
-            rollout_id,
-            self._bugs,
-            self.options.max_bugs,
-            exc_info=error,
-        )
+    async def contained(self, run: Callable[[EpisodeRequest], Awaitable[Rollout]], request: EpisodeRequest) -> Rollout:
+        """`run(request)`, where a bug of ours breaks that rollout only: a run of days must not end for it. Many are raised."""
+        try:
+            return await run(request)
+        except RlAgentError:
+            raise
+        except Exception as error:
+            self._bugs += 1
+            if self._bugs > self.options.max_bugs:
+                raise
+            name = request.rollout_id
+            log.exception("a bug of ours broke rollout %s (%d of at most %d)", name, self._bugs, self.options.max_bugs)
+            return Rollout(
+                rollout_id=name,
+                group_id=request.group_id,
+                task_id=request.task.task_id,
+                attempt=request.attempt,
+                verdict=None,
+                abort=AbortReason.BUG,
+                detail=repr(error)[:2000],
+            )
 
     def metrics(self, now: float) -> dict[str, float]:
         """Attempts that failed since the last call, by what broke them, and the outages of the whole run."""

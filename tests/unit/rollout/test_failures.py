@@ -8,13 +8,14 @@ import pytest
 
 from rl_agent.config.rollout import FailuresConfig
 from rl_agent.engine.base import EngineLoad
-from rl_agent.errors import InfraError
+from rl_agent.errors import InfraError, LawError
 from rl_agent.graders.base import Verdict, VerdictStatus
 from rl_agent.rollout.breaker import Breaker
 from rl_agent.rollout.concurrency import AdaptiveLimit
 from rl_agent.rollout.failures import FailurePolicy
-from rl_agent.rollout.group import AbortReason, Rollout
+from rl_agent.rollout.group import AbortReason, EpisodeRequest, Rollout
 from rl_agent.rollout.scheduler import Slot
+from rl_agent.tasks.task import EvalCmdSpec, Task
 
 
 def slot(position: int = 0, member: int = 0) -> Slot:
@@ -146,13 +147,33 @@ def test_a_minority_of_broken_rollouts_does_not_end_the_run() -> None:
         failures.observe(slot(position), rollout() if position % 3 else rollout(AbortReason.HARNESS_ERROR), 0.0)
 
 
-def test_bugs_are_counted_and_too_many_are_raised() -> None:
+async def test_a_bug_breaks_its_rollout_only_and_too_many_are_raised() -> None:
     failures = policy(max_bugs=2)
+    task = Task(task_id="t", problem_statement="", image="host", workdir="/w", grader=EvalCmdSpec(eval_cmd="true"))
+    request = EpisodeRequest(task=task, group_id="g", rollout_id="r", attempt=3)
+
+    async def buggy(request: EpisodeRequest) -> Rollout:
+        raise ZeroDivisionError(request.rollout_id)
+
     for _ in range(2):
-        failures.bug(ZeroDivisionError("x"), "r")
+        broken = await failures.contained(buggy, request)
+        assert (broken.status, broken.reward, broken.attempt, broken.detail) == (
+            "bug",
+            None,
+            3,
+            "ZeroDivisionError('r')",
+        )
     assert failures.metrics(0.0)["failures/bugs"] == 2.0
     with pytest.raises(ZeroDivisionError):
-        failures.bug(ZeroDivisionError("x"), "r")
+        await failures.contained(buggy, request)
+
+
+async def test_a_broken_law_is_no_bug_to_live_with() -> None:
+    async def lawless(request: EpisodeRequest) -> Rollout:
+        raise LawError("a token counted twice")
+
+    with pytest.raises(LawError):
+        await policy().contained(lawless, None)  # type: ignore[arg-type]
 
 
 def test_concurrency_follows_the_engine() -> None:
