@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -257,15 +258,30 @@ class Run(RuleBasedStateMachine):
             self.train()
         assert self.plan.version == LAST_STEP
         assert sorted(self.trained) == list(range(LAST_STEP))
+        self.what_is_trained()
         self.ledger.close()
         self.folder.cleanup()
 
 
+class ManyRuns(Run):
+    """The same, twenty times as often."""
+
+
+def settled(examples: int) -> settings:
+    return settings(
+        max_examples=examples,
+        stateful_step_count=60,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+        phases=(
+            Phase.explicit,
+            Phase.reuse,
+            Phase.generate,
+        ),  # to shrink a run takes minutes, and its steps tell enough
+    )
+
+
 TestRun: Any = Run.TestCase
-TestRun.settings = settings(
-    max_examples=150,
-    stateful_step_count=60,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-    phases=(Phase.explicit, Phase.reuse, Phase.generate),  # to shrink a run takes minutes, and its steps tell enough
-)
+TestRun.settings = settled(150)
+TestManyRuns: Any = pytest.mark.long(ManyRuns.TestCase)
+TestManyRuns.settings = settled(3000)
