@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import logging
 import warnings
@@ -21,8 +22,9 @@ AUTO: Final = "auto"
 
 
 def set_up(log_file: Path) -> None:
-    """Log this process to `log_file`."""
+    """Log this process to `log_file`, also where it stood if it crashes in native code."""
     handler = logging.FileHandler(log_file)
+    faulthandler.enable(handler.stream)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
     root = logging.getLogger()
     root.setLevel(logging.INFO)
