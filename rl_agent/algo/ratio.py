@@ -30,6 +30,9 @@ class _LogRatio(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logprobs: Tensor, other: Tensor) -> Tensor:
         free = logprobs - other
+        ctx.free = lie_within(free, -LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
+        if ctx.free:
+            return free
         bounded = free.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
         if ctx.needs_input_grad[0]:
             ctx.save_for_backward(bounded == free)
@@ -38,13 +41,26 @@ class _LogRatio(torch.autograd.Function):
     @override
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        if ctx.free:
+            return grads[0], None
         (inside,) = ctx.saved_tensors
         return torch.where(inside, grads[0], 0.0), None
 
 
 def floored(logprobs: Tensor) -> Tensor:
     """[t]: at least `LOGPROB_FLOOR`; below, the gradient is 0."""
-    return logprobs.clamp(min=LOGPROB_FLOOR)
+    return logprobs if lie_within(logprobs, LOGPROB_FLOOR, torch.inf) else logprobs.clamp(min=LOGPROB_FLOOR)
+
+
+def lie_within(values: Tensor, low: float, high: float) -> bool:
+    """Whether nothing has to be bounded, which nearly always is so: looking costs a fraction of bounding.
+
+    False where there is a NaN, and where looking would make a GPU wait.
+    """
+    if values.device.type != "cpu" or not values.numel():
+        return False
+    least, most = torch.aminmax(values.detach())
+    return low <= least.item() and most.item() <= high
 
 
 def likelihood_loss(logprobs: Tensor, factors: Tensor) -> Tensor:
@@ -59,8 +75,12 @@ class _LikelihoodLoss(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logprobs: Tensor, factors: Tensor) -> Tensor:
         slope = -factors
-        loss = logprobs.clamp(min=LOGPROB_FLOOR).mul_(slope)
-        ctx.save_for_backward(slope.mul_(logprobs >= LOGPROB_FLOOR))
+        if lie_within(logprobs, LOGPROB_FLOOR, torch.inf):
+            loss = logprobs * slope
+        else:
+            loss = logprobs.clamp(min=LOGPROB_FLOOR).mul_(slope)
+            slope.mul_(logprobs >= LOGPROB_FLOOR)
+        ctx.save_for_backward(slope)
         return loss
 
     @override

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -68,6 +68,21 @@ def test_a_policy_learns_from_a_teacher(tmp_path: Path) -> None:
     teacher = TinyPolicy(**fields).folder(tmp_path)
     steps = train(tmp_path / "run", "algo=opd", f"algo.loss.teacher={teacher}")
     assert all(step["train/skipped"] == 0 and "train/teacher_kl" in step for step in steps)
+
+
+@pytest.mark.long
+def test_remax_compares_with_a_greedy_rollout_that_never_trains(tmp_path: Path) -> None:
+    steps = train(tmp_path / "run", "algo/advantage=remax")
+    for step in steps:
+        lines = (tmp_path / "run" / "rollouts" / f"step_{step['step']:05d}.jsonl").read_text().splitlines()
+        groups: dict[str, list[dict[str, Any]]] = {}
+        for record in map(json.loads, lines):
+            groups.setdefault(record["group_id"], []).append(record)
+        assert len(groups) == 2
+        for group in groups.values():
+            assert sorted(record["greedy"] for record in group) == [False, False, False, True]
+        greedy = [record for group in groups.values() for record in group if record["greedy"]]
+        assert step["tokens/excluded/greedy_baseline"] == sum(record["trained_tokens"] for record in greedy) > 0
 
 
 @pytest.mark.long

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import os
 import shutil
+import signal
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import asynccontextmanager
 from multiprocessing import get_context
 from pathlib import Path
@@ -143,3 +146,26 @@ async def test_a_push_whose_sender_never_comes_fails_and_serves_nothing_half_new
         with pytest.raises((EngineError, TimeoutError)):  # it stays paused: nobody samples from half an update
             async with asyncio.timeout(5):
                 await engine.generate(trainer_process.PROBE, Sampling(max_tokens=4), request_id="after")
+
+
+async def test_a_trainer_killed_in_the_middle_of_a_push_ends_it_and_nothing_half_new_is_sampled(tmp_path: Path) -> None:
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+
+        def trainer(function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
+            return asyncio.get_running_loop().run_in_executor(pool, function, *arguments)
+
+        await trainer(trainer_process.start, POLICY, GlooConfig(bucket_mb=1, timeout_s=30), tmp_path / "run")
+        async with serving(POLICY, tmp_path / "vllm.log", "gloo") as (engine, _url), asyncio.timeout(240):
+            announced, probe = await trainer(trainer_process.announce, 1)
+            sent = trainer(trainer_process.push_a_part, 1, tmp_path / "told")
+            pushed = asyncio.ensure_future(engine.push(announced, probe))
+            while not (tmp_path / "told").exists():  # noqa: ASYNC110 (another process writes it)
+                await asyncio.sleep(0.05)
+            os.kill(int((tmp_path / "told").read_text()), signal.SIGKILL)
+            with pytest.raises(BrokenProcessPool):
+                await sent
+            with pytest.raises(WeightPushError, match="weights number 1"):
+                await pushed
+            with pytest.raises((EngineError, TimeoutError)):
+                async with asyncio.timeout(5):
+                    await engine.generate(trainer_process.PROBE, Sampling(max_tokens=4), request_id="after")

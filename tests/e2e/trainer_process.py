@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import torch
+
     from rl_agent.trainer.megatron import MegatronTrainer
     from rl_agent.weights.base import Probe, WeightSender, WeightUpdate
 
@@ -80,6 +86,21 @@ def push(version: int) -> WeightUpdate | None:
     """As a trainer rank of a run does."""
     trainer, sender = _held()
     return trainer.push(sender, version)
+
+
+def push_a_part(version: int, told: Path) -> None:
+    """As `push`, but the tensors stop coming after a few: writes this process's number to `told`, and waits to be killed."""
+    trainer, sender = _held()
+
+    def tensors() -> Iterator[tuple[str, torch.Tensor]]:
+        for count, named in enumerate(trainer._joined().named_tensors()):
+            if count == 5:
+                told.with_suffix(".part").write_text(str(os.getpid()))
+                told.with_suffix(".part").replace(told)
+                threading.Event().wait()
+            yield named
+
+    sender.send(tensors(), version)
 
 
 def export(folder: Path) -> None:

@@ -31,25 +31,28 @@ def discounted_sums(
 ) -> Float64:
     """[n] values of trajectories that stand one after the other, [R] their lengths -> [n] float64."""
     ends = np.cumsum(lengths, dtype=np.int64)[np.asarray(lengths) > 0] - 1
-    return _sums(values, ends, float(discount), block)
+    return _sums(np.ascontiguousarray(values, dtype=np.float64), ends, float(discount), block)
 
 
-def _sums(values: npt.NDArray[Any], ends: Int64, discount: float, block: int) -> Float64:
+def _sums(values: Float64, ends: Int64, discount: float, block: int) -> Float64:
     """`ends`: [R] where each trajectory's last value stands, the last of them being the last of all."""
-    count = -(-len(values) // block)
-    blocks = np.empty((count, block))
-    blocks.reshape(-1)[: len(values)] = values
-    blocks.reshape(-1)[len(values) :] = 0.0
+    full, count = len(values) // block, -(-len(values) // block)
+    blocks = values[: full * block].reshape(-1, block)
     above = np.arange(block)[:, None] - np.arange(block)[None, :]
     triangle = np.where(above >= 0, discount ** np.maximum(above, 0), 0.0)
     # torch's threads, which the losses use too: NumPy's would go on waiting for work beside them, and take their time
-    sums = torch.from_numpy(blocks) @ torch.from_numpy(triangle)
-    ended = np.unique(ends // block)
-    own, reach = _entry_by_entry(blocks[ended], ends, ended, discount)
+    sums = torch.empty((count, block), dtype=torch.float64)
+    torch.mm(torch.from_numpy(blocks), torch.from_numpy(triangle), out=sums[:full])
+    ended = np.unique(ends // block)  # the last block, which may be short, is among them
+    broken = np.zeros((len(ended), block))
+    inside = ended < full
+    broken[inside] = blocks[ended[inside]]
+    broken[~inside, : len(values) - full * block] = values[full * block :]
+    own, reach = _entry_by_entry(broken, ends, ended, discount)
     sums[torch.from_numpy(ended)] = torch.from_numpy(own)
     if count > 1:
         following = np.zeros(count)
-        following[:-1] = _sums(sums[:, 0].numpy(), ended, discount**block, block)[1:]
+        following[:-1] = _sums(np.ascontiguousarray(sums[:, 0].numpy()), ended, discount**block, block)[1:]
         sums.addr_(torch.from_numpy(following), torch.from_numpy(discount ** np.arange(block, 0.0, -1.0)))
         sums[torch.from_numpy(ended)] = torch.from_numpy(own + following[ended, None] * reach)
     result: Float64 = sums.numpy().reshape(-1)[: len(values)]

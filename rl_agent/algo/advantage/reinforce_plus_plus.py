@@ -37,9 +37,7 @@ class ReinforcePlusPlusAdvantage:
             silent = says_nothing(batch.rewards, batch.rollout_group)
             batch = replace(batch, rewards=np.where(silent, 0.0, centred).astype(np.float32))
         own = trajectories(batch)
-        earned = np.zeros(int(own.lengths.sum()))
-        own.add_rewards(earned)
-        returns = discounted_sums(earned, own.lengths, self.gamma)
+        returns = discounted_sums(own.earned(), own.lengths, self.gamma)
         if self.whiten:
             returns = standardised(returns)
         return own.spread(returns, len(batch.tokens))

@@ -37,10 +37,11 @@ def whitened(values: npt.NDArray[Any], mask: Bool) -> Any:
 
 def standardised(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """[n] float64: `whitened` where all values count, in place: the array given is the one that comes back."""
-    if len(values) < 2 or values.min() == values.max():
+    own = torch.from_numpy(values)
+    least, most = torch.aminmax(own) if len(values) > 1 else (own[:0], own[:0])
+    if torch.equal(least, most):
         values[:] = 0.0
         return values
-    own = torch.from_numpy(values)
     own.sub_(own.mean())
     own.div_((own.dot(own) / (len(values) - 1) + VARIANCE_FLOOR).sqrt())
     return values

@@ -17,7 +17,7 @@ import torch
 from typing_extensions import override
 
 from rl_agent.algo.base import LossTerms
-from rl_agent.algo.ratio import LOG_RATIO_LIMIT
+from rl_agent.algo.ratio import LOG_RATIO_LIMIT, lie_within
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -50,15 +50,19 @@ class _ClippedSurrogate(torch.autograd.Function):
     @override
     @staticmethod
     def forward(ctx: Any, log: Tensor, advantages: Tensor, low: float, high: float) -> tuple[Tensor, Tensor, Tensor]:
-        ratio = log.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
-        saturated = ratio != log
-        ratio.exp_()
+        if lie_within(log, -LOG_RATIO_LIMIT, LOG_RATIO_LIMIT):
+            ratio, saturated = log.exp(), None
+        else:
+            bounded = log.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
+            saturated = bounded != log
+            ratio = bounded.exp_()
         negative = -advantages
         loss = ratio.clamp(low, high).mul_(negative)
         free = negative * ratio
         clipped = loss > free
         torch.maximum(free, loss, out=loss)
-        ctx.save_for_backward(negative.masked_fill_(saturated.logical_or_(clipped), 0.0), ratio)
+        flat = clipped if saturated is None else saturated.logical_or_(clipped)
+        ctx.save_for_backward(negative.masked_fill_(flat, 0.0), ratio)
         ctx.mark_non_differentiable(ratio, clipped)
         return loss, ratio, clipped
 
