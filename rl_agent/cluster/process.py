@@ -24,6 +24,7 @@ AUTO: Final = "auto"
 def set_up(log_file: Path) -> None:
     """Log this process to `log_file`, also where it stood if it crashes in native code."""
     handler = logging.FileHandler(log_file)
+    assert handler.stream is not None
     faulthandler.enable(handler.stream)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
     root = logging.getLogger()
