@@ -102,7 +102,7 @@ async def _train(
                     await progress.push(processes, step + 1)
                 driver.pushed(step + 1)
                 evaluation.begin(step + 1)
-                records.save(progress.folder.rollouts, step + 1, groups, config.rollout.save)
+                await asyncio.to_thread(records.save, progress.folder.rollouts, step + 1, groups, config.rollout.save)
                 metrics = rollout_metrics(groups, step) | driver.metrics() | dict(trained.metrics)
                 metrics |= suspects.observe(groups) | rates.observe(groups) | await evaluation.metrics(step + 1)
                 await progress.after_step(processes.trainers, step + 1, metrics)

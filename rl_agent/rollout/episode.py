@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from rl_agent.harnesses.base import Harness, HarnessResult
     from rl_agent.rollout.group import EpisodeRequest
     from rl_agent.sandboxes.base import Sandbox, SandboxProvider
+
+log = logging.getLogger(__name__)
 
 _REASONS: Final[dict[type[RlAgentError], AbortReason]] = {
     SandboxError: AbortReason.SANDBOX_ERROR,
@@ -121,8 +124,9 @@ class EpisodeRunner:
         try:
             async with asyncio.timeout(self._limits.guard_s):
                 verdict = await self._grader.grade(request.task, left.patch, self._provider)
-        except TimeoutError:
-            return replace(left, attempt=request.attempt)  # still without a verdict that counts
+        except (TimeoutError, SandboxError, EngineError, SetupError, HarnessError, GraderError) as error:
+            log.info("grading %s again failed too: %r", request.rollout_id, error)
+            return replace(left, attempt=request.attempt)  # its verdict is infra_error as before
         seconds = {**left.seconds, "grade": time.perf_counter() - started}
         return replace(left, attempt=request.attempt, verdict=verdict, seconds=seconds)
 

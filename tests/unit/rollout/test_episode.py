@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -86,7 +87,9 @@ class World:
         )
 
 
-async def run(world: World, monkeypatch: pytest.MonkeyPatch, guard_s: float = 30.0) -> Rollout:
+async def run(
+    world: World, monkeypatch: pytest.MonkeyPatch, guard_s: float = 30.0, ungraded: Rollout | None = None
+) -> Rollout:
     async def prepare(*_: Any, **__: Any) -> str:
         await world.reach("prepare")
         return "workspace"
@@ -106,7 +109,10 @@ async def run(world: World, monkeypatch: pytest.MonkeyPatch, guard_s: float = 30
         advertise_host=None,
         limits=EpisodeLimits(agent_s=10, workspace_s=10, guard_s=guard_s),
     )
-    rollout = await runner.run(EpisodeRequest(task=TASK, group_id="g", rollout_id="r"))
+    request = EpisodeRequest(
+        task=TASK, group_id="g", rollout_id="r", attempt=int(ungraded is not None), ungraded=ungraded
+    )
+    rollout = await runner.run(request)
     assert world.open == 0, "a sandbox was left open"
     return rollout
 
@@ -168,3 +174,22 @@ async def test_the_guard_ends_any_stage_and_names_it(stage: str, monkeypatch: py
 async def test_a_timeout_that_is_not_the_guards_is_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TimeoutError):
         await run(World(prepare=TimeoutError()), monkeypatch)
+
+
+async def test_when_only_grading_failed_it_is_all_that_is_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = await run(World(), monkeypatch)
+    ungraded = replace(first, verdict=Verdict(status=VerdictStatus.INFRA_ERROR, reward=None))
+    world = World(boot=AssertionError("the agent must not run again"))
+    second = await run(world, monkeypatch, ungraded=ungraded)
+    assert world.graded == [b"diff"]
+    assert (second.status, second.reward, second.attempt) == ("solved", 1.0, 1)
+    assert (second.turns, second.sampled_tokens) == (first.turns, first.sampled_tokens)
+
+
+@pytest.mark.parametrize("fault", ["hangs", SandboxError("no box")], ids=str)
+async def test_grading_that_fails_again_is_no_reward(
+    fault: str | SandboxError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ungraded = replace(await run(World(), monkeypatch), verdict=Verdict(status=VerdictStatus.INFRA_ERROR, reward=None))
+    again = await run(World(grade=fault), monkeypatch, guard_s=0.05, ungraded=ungraded)
+    assert (again.status, again.reward, again.patch) == ("infra_error", None, b"diff")
