@@ -11,6 +11,7 @@ from typing_extensions import override
 from rl_agent.config.check_algo import algo_problems
 from rl_agent.config.check_cluster import cluster_problems
 from rl_agent.config.check_job import job_problems
+from rl_agent.config.job import EvaluateJobConfig, RolloutJobConfig, ValidateJobConfig
 from rl_agent.config.check_rollout import scheduling_problems
 from rl_agent.config.check_sandbox import sandbox_problems
 from rl_agent.errors import ConfigError
@@ -167,6 +168,9 @@ def _files(config: Config) -> Iterator[Problem]:
 
 
 def _algo(config: Config) -> Iterator[Problem]:
+    """Only where something is trained: rollouts may be sampled in groups of one."""
+    if isinstance(config.job, RolloutJobConfig | EvaluateJobConfig | ValidateJobConfig):
+        return
     yield from (Problem(*parts) for parts in algo_problems(config.algo))
 
 

@@ -32,6 +32,11 @@ def test_a_contradiction_is_named(overrides: list[str], place: str) -> None:
     assert place in {problem.where for problem in check(composed("job=evaluate", *overrides))}
 
 
+def test_groups_of_one_can_be_sampled_but_not_trained_on() -> None:
+    assert check(composed("job=rollout", "algo.group_size=1")) == []
+    assert [problem.where for problem in check(composed("algo.group_size=1"))] == ["algo.group_size"]
+
+
 def test_a_greedy_evaluation_of_one_rollout_is_fine() -> None:
     assert check(composed("job=evaluate", "job.greedy=true", "job.rollouts=1", "job.k=[1]")) == []
 
