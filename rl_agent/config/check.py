@@ -11,9 +11,9 @@ from typing_extensions import override
 from rl_agent.config.check_algo import algo_problems
 from rl_agent.config.check_cluster import cluster_problems
 from rl_agent.config.check_job import job_problems
-from rl_agent.config.job import EvaluateJobConfig, RolloutJobConfig, ValidateJobConfig
 from rl_agent.config.check_rollout import scheduling_problems
 from rl_agent.config.check_sandbox import sandbox_problems
+from rl_agent.config.job import EvaluateJobConfig, RolloutJobConfig, ValidateJobConfig
 from rl_agent.errors import ConfigError
 
 if TYPE_CHECKING:
