@@ -149,14 +149,20 @@ def run_role(role: str, folder: Path, sizes: list[int], repeats: int) -> dict[st
 
 
 def packing_efficiency(sizes: list[int]) -> float:
-    """Real tokens among those that the layers compute, over eight copies of the model, sequences shared by four ranks."""
-    from rl_agent.trainer.plan import plan  # noqa: PLC0415
+    """Real tokens among those that are computed, over eight copies of the model; the lower of two.
+
+    Of the layers where four ranks share a sequence, which pads it to a multiple; and of attention on CPUs, which pads sequences
+    of about the same length to the longest of them.
+    """
+    from rl_agent.trainer.plan import alike, plan  # noqa: PLC0415
     from rl_agent.trainer.shards import Shards  # noqa: PLC0415
 
     shards = Shards(context_ranks=2, sequence_ranks=2)
     bins = plan(np.array(sizes, dtype=np.int32), budget=BUDGET, copies=8)
-    computed = sum(sum(shards.padded([sizes[s] - 1 for s in segments] or [1])) for segments in bins)
-    return sum(size - 1 for size in sizes) / computed
+    packed = [[sizes[s] - 1 for s in segments] or [1] for segments in bins]
+    layers = sum(sum(shards.padded(own)) for own in packed)
+    attention = sum(max(run) * len(run) for own in packed for run in alike(own))
+    return sum(size - 1 for size in sizes) / max(layers, attention)
 
 
 def measure(segments: int, repeats: int, rounds: int) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from rl_agent.algo.base import CorrectionInput, LossTerms, MarksTokens, WithCrit
 from rl_agent.algo.correction.none import NoCorrection
 from rl_agent.algo.correction.proximal import approximated
 from rl_agent.algo.prepared import Prepared
-from rl_agent.algo.ratio import LOGPROB_FLOOR, floored, log_ratio
+from rl_agent.algo.ratio import LOGPROB_FLOOR, floored, lie_within, log_ratio
 from rl_agent.algo.scores import Need
 from rl_agent.config.algo import LrDecay, SegmentCredit
 from rl_agent.config.algo_parts import KlPlace, Proximal
@@ -109,10 +109,9 @@ class Algorithm:
         if self.correction.proximal is Proximal.recomputed:
             old = np.where(batch.loss_mask, batch.scores.get(Need.OLD_LOGPROBS), np.float32(0.0))
         divergence = self._divergence(batch, old)
-        kl = None if divergence is None else float(divergence.sum(dtype=np.float64)) / int(batch.loss_mask.sum())
+        kl = None if divergence is None else _mean(divergence, batch)
         if divergence is not None and self.kl.place is KlPlace.reward:
-            divergence *= np.float32(-coefficient)
-            batch = replace(batch, token_rewards=divergence)
+            batch = replace(batch, token_rewards=divergence.mul_(-coefficient).numpy())
         advantages, value_targets = self._credited(batch)
         terms = None
         if self.correction.proximal is Proximal.recomputed and not isinstance(self.correction, NoCorrection):
@@ -207,13 +206,12 @@ class Algorithm:
             )
         )
 
-    def _divergence(self, batch: TrainBatch, old: Float32) -> Float32 | None:
+    def _divergence(self, batch: TrainBatch, old: Float32) -> torch.Tensor | None:
         """[T] float32: from the reference policy, before the update, 0 at tokens that do not train; None without either."""
         if self.kl.place is KlPlace.nowhere or not batch.loss_mask.any():
             return None
         reference = torch.from_numpy(batch.scores.get(Need.REFERENCE_LOGPROBS))
-        value: Float32 = (self.kl(torch.from_numpy(old), reference, None) * torch.from_numpy(batch.loss_mask)).numpy()
-        return value
+        return self.kl(torch.from_numpy(old), reference, None) * torch.from_numpy(batch.loss_mask)
 
 
 def build_algorithm(node: Any) -> Algorithm:
@@ -227,7 +225,7 @@ def _floored(batch: TrainBatch) -> TrainBatch:
     """With probabilities of zero as `LOGPROB_FLOOR`; nothing is copied where there are none."""
 
     def possible(logprobs: Float32 | None) -> Float32 | None:
-        if logprobs is None or not len(logprobs) or logprobs.min() >= LOGPROB_FLOOR:
+        if logprobs is None or lie_within(torch.from_numpy(logprobs), LOGPROB_FLOOR, math.inf):
             return logprobs
         return np.maximum(logprobs, np.float32(LOGPROB_FLOOR))
 
@@ -240,6 +238,11 @@ def _floored(batch: TrainBatch) -> TrainBatch:
     )
     sampler = possible(batch.rollout_logprobs)
     return replace(batch, rollout_logprobs=batch.rollout_logprobs if sampler is None else sampler, scores=scores)
+
+
+def _mean(of_trained: torch.Tensor, batch: TrainBatch) -> float:
+    """Of [T] values that are 0 where nothing trains: over the trained tokens, of which there are some."""
+    return float(of_trained.sum(dtype=torch.float64)) / int(np.count_nonzero(batch.loss_mask))
 
 
 def _checked(part: str, values: Float32, batch: TrainBatch) -> Float32:

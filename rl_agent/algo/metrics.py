@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 STALENESS: Final = {"0": (0, 0), "1": (1, 1), "2_3": (2, 3), "4_7": (4, 7), "8_up": (8, 2**31 - 1)}
 """Buckets of weight versions that a token lags behind, first and last included."""
 
-BY_STALENESS: Final = ("ratio", "clip_fraction", "kl_k3", "correction/rejected")
-"""What is told bucket by bucket too."""
+BY_STALENESS: Final = ("ratio", "clip_fraction", "kl_k1", "kl_k3", "entropy", "correction/rejected")
+"""What is told bucket by bucket too, beside the effective sample size."""
 
 
 @torch.no_grad()
@@ -41,12 +41,14 @@ def token_sums(inputs: LossInput, terms: LossTerms, entropy: Tensor) -> dict[str
     weight = log.exp()
     gaps = {"kl_k1": -log, "kl_k3": log.expm1() - log, "ratio_bounded": gap.abs() > LOG_RATIO_LIMIT}
     sums |= {f"of_known/{name}": _sum(values, known) for name, values in gaps.items()}
-    sums |= {"known": known.double().sum(), "weight": _sum(weight, known), "weight_squared": _sum(weight**2, known)}
-    told = {name: values for name, values in {**terms.metrics, **gaps}.items() if name in BY_STALENESS}
+    weights = {"weight": weight, "weight_squared": weight**2}
+    sums |= {"known": known.double().sum(), **{name: _sum(values, known) for name, values in weights.items()}}
+    told = {n: values for n, values in {**terms.metrics, **gaps, "entropy": entropy}.items() if n in BY_STALENESS}
     for bucket, (first, last) in STALENESS.items():
         inside = known & (inputs.staleness >= first) & (inputs.staleness <= last)
         sums[f"bucket/{bucket}"] = inside.double().sum()
         sums |= {f"of_bucket/{bucket}/{name}": _sum(values, inside) for name, values in told.items()}
+        sums |= {f"bucket_{name}/{bucket}": _sum(values, inside) for name, values in weights.items()}
     return sums
 
 
@@ -64,6 +66,9 @@ def means(sums: Mapping[str, float]) -> dict[str, float]:
     for bucket in STALENESS if stale else ():
         if count := sums[f"bucket/{bucket}"]:
             found[f"staleness_{bucket}/share"] = count / known
+            if squares := sums[f"bucket_weight_squared/{bucket}"]:
+                of_one = sums[f"bucket_weight/{bucket}"]
+                found[f"staleness_{bucket}/effective_sample_size"] = of_one**2 / (count * squares)
             begin = f"of_bucket/{bucket}/"
             found |= {
                 f"staleness_{bucket}/{name.removeprefix(begin)}": value / count

@@ -6,7 +6,7 @@ Megatron's local norm refuses sequence parallelism, its local attention refuses 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -19,14 +19,12 @@ from torch import nn
 from torch.nn import functional
 from typing_extensions import override
 
+from rl_agent.trainer.plan import alike
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rl_agent.trainer.shards import Shards
-
-PADDING_LIMIT: Final = 1.25
-"""Sequences share one attention call if the longest is at most this much longer than the shortest: attention is quadratic
-in the length, so more padding costs more than another call saves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,15 +76,10 @@ def packed_sequences(lengths: Sequence[int], device: torch.device, shards: Shard
 
 
 def _runs(lengths: Sequence[int], device: torch.device) -> list[Run]:
-    runs, first, start = [], 0, 0
-    while first < len(lengths):
-        last = first
-        while last + 1 < len(lengths) and lengths[last + 1] * PADDING_LIMIT >= lengths[first]:
-            last += 1
-        own = lengths[first : last + 1]
+    runs, start = [], 0
+    for own in alike(lengths):
         runs.append(_run(own, start, device))
         start += sum(own)
-        first = last + 1
     return runs
 
 

@@ -86,6 +86,6 @@ class _LogprobEntropy(torch.autograd.Function):
 
 def _row_blocks(values: torch.Tensor) -> Iterator[slice]:
     """Slices of rows whose float32 copy fits a CPU's cache; a GPU wants them larger."""
-    entries = 1 << (26 if values.is_cuda else 20)
+    entries = 1 << (24 if values.is_cuda else 20)
     height = max(1, entries // max(1, values.shape[-1]))
     return (slice(start, start + height) for start in range(0, len(values), height))

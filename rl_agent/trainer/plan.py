@@ -1,20 +1,29 @@
-"""Which segments go together in a micro-batch, under a token budget. Pure NumPy."""
+"""Which segments go together: in a micro-batch, under a token budget, and in a call of attention. Pure NumPy."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import numpy.typing as npt
+
     from rl_agent.algo.batch import Int32
+
+PADDING_LIMIT: Final = 1.25
+"""Sequences share one attention call if the longest is at most this much longer than the shortest: attention is quadratic
+in the length, so more padding costs more than another call saves."""
 
 
 def plan(lengths: Int32, *, budget: int, copies: int) -> list[list[int]]:
     """Spread segments over micro-batches of at most `budget` predictions (a longer segment goes alone).
 
-    The number of micro-batches is a multiple of `copies`; the k-th copy of the model takes every `copies`-th from k on.
+    The number of micro-batches is a multiple of `copies`; the k-th copy of the model takes every `copies`-th from k on. Copies have
+    about the same number of tokens, and about the same work in attention, which is quadratic in the length.
     Segments too short to predict anything are left out. Within a micro-batch the longest stand first.
     """
     predictions = np.maximum(lengths.astype(np.int64) - 1, 0)
@@ -30,5 +39,30 @@ def plan(lengths: Int32, *, budget: int, copies: int) -> list[list[int]]:
             bins[emptiest].append(segment)
             load[emptiest] += predictions[segment]
         if load.max(initial=0) <= limit:
-            return bins
+            return _dealt(bins, predictions, copies)
         count += 1
+
+
+def _dealt(bins: list[list[int]], predictions: npt.NDArray[np.int64], copies: int) -> list[list[int]]:
+    """In an order in which all copies have the same work. They have as many tokens already; attention is what differs."""
+    if copies == 1:
+        return bins
+    cost = [int((predictions[own] ** 2).sum()) for own in bins]
+    shares: list[list[list[int]]] = [[] for _ in range(copies)]
+    spent = [0] * copies
+    for number in sorted(range(len(bins)), key=lambda n: -cost[n]):
+        copy = min((k for k in range(copies) if len(shares[k]) < len(bins) // copies), key=lambda k: spent[k])
+        shares[copy].append(bins[number])
+        spent[copy] += cost[number]
+    return [share[place] for place in range(len(bins) // copies) for share in shares]
+
+
+def alike(lengths: Sequence[int]) -> Iterator[Sequence[int]]:
+    """Cut lengths, longest first, into those that share one call of attention, padded to the first of them."""
+    first = 0
+    while first < len(lengths):
+        end = first + 1
+        while end < len(lengths) and lengths[end] * PADDING_LIMIT >= lengths[first]:
+            end += 1
+        yield lengths[first:end]
+        first = end

@@ -25,7 +25,7 @@ class ContextMean:
         if not batch.loss_mask.any():
             return np.zeros(len(batch.tokens), dtype=np.float32)
         starts = batch.segment_starts()[batch.segment_lengths > 0]
-        trained = int(batch.loss_mask.sum())
+        trained = int(np.count_nonzero(batch.loss_mask))
         total = trained + self.context_weight * (len(batch.tokens) - trained - len(starts))
         weights = np.where(batch.loss_mask, np.float32(1.0 / total), np.float32(self.context_weight / total))
         weights[starts] = 0.0

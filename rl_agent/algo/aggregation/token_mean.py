@@ -17,4 +17,4 @@ class TokenMean:
 
     def __call__(self, batch: TrainBatch) -> Float32:
         """[T] float32; all zero in a batch without a trained token."""
-        return batch.loss_mask * np.float32(1.0 / max(1, int(batch.loss_mask.sum())))
+        return batch.loss_mask * np.float32(1.0 / max(1, int(np.count_nonzero(batch.loss_mask))))

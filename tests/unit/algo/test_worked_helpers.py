@@ -301,6 +301,10 @@ def test_metrics_of_a_pass() -> None:
     assert got["effective_sample_size"] == pytest.approx(6.25 / 8.5)
     assert got["staleness_0/share"] == got["staleness_2_3/share"] == pytest.approx(0.5)
     assert got["staleness_0/clip_fraction"] == 1
+    assert got["staleness_0/kl_k1"] == pytest.approx(-log)
+    assert got["staleness_2_3/kl_k1"] == pytest.approx(log)
+    assert (got["staleness_0/entropy"], got["staleness_2_3/entropy"]) == (1, 3)
+    assert got["staleness_0/effective_sample_size"] == pytest.approx(1)  # one token is one sample, whatever its weight
     assert got["staleness_2_3/clip_fraction"] == 0
     assert "staleness_1/share" not in got
     # no token at all: no mean

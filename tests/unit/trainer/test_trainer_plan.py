@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trainer_cases import random_batch
 
-from rl_agent.trainer.plan import plan
+from rl_agent.trainer.plan import PADDING_LIMIT, alike, plan
 
 
 @given(
@@ -40,3 +40,19 @@ def test_a_minibatch_holds_whole_rollouts() -> None:
     assert part.segment_lengths.tolist() == [19, 7, 2]
     assert (batch.tokens[places] == part.tokens).all()
     assert part.rewards.tolist() == batch.rewards[[0, 3]].tolist()
+
+
+def test_copies_have_the_same_work_in_attention_too() -> None:
+    lengths = np.clip(np.random.default_rng(0).lognormal(np.log(1200), 0.75, 256), 512, 4096).astype(np.int32)
+    bins = plan(lengths, budget=4096, copies=8)
+    tokens = [sum(int(lengths[s]) for own in bins[copy::8] for s in own) for copy in range(8)]
+    squares = [sum(int(lengths[s]) ** 2 for own in bins[copy::8] for s in own) for copy in range(8)]
+    assert max(tokens) < 1.05 * sum(tokens) / 8
+    assert max(squares) < 1.05 * sum(squares) / 8
+
+
+@given(lengths=st.lists(st.integers(1, 300), max_size=30))
+def test_what_shares_a_call_of_attention_is_of_about_the_same_length(lengths: list[int]) -> None:
+    runs = list(alike(sorted(lengths, reverse=True)))
+    assert [size for run in runs for size in run] == sorted(lengths, reverse=True)
+    assert all(run[0] <= PADDING_LIMIT * run[-1] for run in runs)
