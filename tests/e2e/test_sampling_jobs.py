@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
-import shutil
 import signal
 import time
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from rl_agent.rollout.records import load_rollouts, recorded_steps
 from tests.e2e.command import Command
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(600)]
 
-RECORDED = Path(__file__).parents[1] / "data" / "recorded_rollouts"
 SCRIPTED = ("tracking.console=false", "tracking=none", "engine=demonstrator", "rollout.tasks_per_step=2")
 
 
@@ -58,14 +58,6 @@ def test_rollouts_are_sampled_and_saved_and_a_killed_run_does_only_what_is_missi
     assert figures["sampled_tokens"] > 0
     assert [record["step"] for record in run.metrics()] == [1, 2]
 
-    trained = Command(  # the records are those of training
-        output=tmp_path / "trained",
-        overrides=("tracking=none", "job.steps=2", f"data.replay={run.output}", "algo/advantage=reinforce_plus_plus"),
-    )
-    done = trained.run(timeout=300)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert [record["reward/mean"] for record in trained.metrics()] == [1.0, 1.0]
-
 
 def test_the_held_out_tasks_are_evaluated_one_by_one(tmp_path: Path) -> None:
     run = Command(
@@ -98,14 +90,28 @@ def test_the_held_out_tasks_are_evaluated_one_by_one(tmp_path: Path) -> None:
     assert any(name.startswith("rollouts") for name in tables)
 
 
-def test_the_real_policy_is_evaluated_from_a_checkpoint_of_the_trainer(tmp_path: Path) -> None:
-    shutil.copytree(RECORDED, tmp_path / "before" / "rollouts")
-    trained = Command(  # on recorded rollouts, which needs no engine
+@pytest.mark.long
+def test_the_real_policy_is_trained_on_sampled_records_and_evaluated_from_the_trainers_checkpoint(
+    tmp_path: Path,
+) -> None:
+    sampled = Command(
+        output=tmp_path / "sampled", overrides=(*SCRIPTED, "job=rollout", "job.tasks=2", "algo.group_size=2")
+    )
+    done = sampled.run(timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    trained = Command(  # all are solved: only an estimator without a group learns from them
         output=tmp_path / "trained",
-        overrides=("tracking=none", "job.steps=1", "job.eval_every=0", f"data.replay={tmp_path}/before"),
+        overrides=(
+            "tracking=none",
+            "job.steps=1",
+            "job.eval_every=0",
+            f"data.replay={sampled.output}",
+            "algo/advantage=reinforce_plus_plus",
+        ),
     )
     done = trained.run(timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
+    assert [record["reward/mean"] for record in trained.metrics()] == [1.0]
     run = Command(
         output=tmp_path / "run",
         overrides=(
