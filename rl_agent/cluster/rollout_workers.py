@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rl_agent.cluster.calls import LostActorError
 from rl_agent.cluster.situation import RestartLimit
 from rl_agent.errors import InfraError
-from rl_agent.rollout.group import AbortReason, Rollout
+from rl_agent.rollout.group import AbortReason, aborted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rl_agent.cluster.situation import Situation
     from rl_agent.config.schema import Config
     from rl_agent.engine.replicas import ReplicaSet
-    from rl_agent.rollout.group import EpisodeRequest
+    from rl_agent.rollout.group import EpisodeRequest, Rollout
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +96,7 @@ class RolloutWorkers:
         except LostActorError as error:
             if worker.life == life:  # this may be known here first: nothing more may go there
                 worker.ready = False
-            return _lost(request, error)
+            return aborted(request, AbortReason.WORKER_LOST, str(error))
         finally:
             if worker.life == life:
                 worker.episodes -= 1
@@ -146,16 +146,3 @@ class RolloutWorkers:
             await self._situation.until(lambda: self._replicas() != worker.told)
             worker.told = self._replicas()
             await worker.process.call("renew", worker.told)
-
-
-def _lost(request: EpisodeRequest, error: LostActorError) -> Rollout:
-    return Rollout(
-        rollout_id=request.rollout_id,
-        group_id=request.group_id,
-        task_id=request.task.task_id,
-        attempt=request.attempt,
-        verdict=None,
-        abort=AbortReason.WORKER_LOST,
-        detail=str(error),
-        greedy=request.greedy,
-    )

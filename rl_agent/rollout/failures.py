@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Final
 from rl_agent.errors import InfraError, RlAgentError
 from rl_agent.graders.base import VerdictStatus
 from rl_agent.rollout.breaker import Breaker
-from rl_agent.rollout.group import RETRIED, AbortReason, Rollout
+from rl_agent.rollout.group import RETRIED, AbortReason, aborted
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from rl_agent.config.rollout import FailuresConfig
-    from rl_agent.rollout.group import EpisodeRequest
+    from rl_agent.rollout.group import EpisodeRequest, Rollout
     from rl_agent.rollout.scheduler import Slot
 
 log = logging.getLogger(__name__)
@@ -127,15 +127,7 @@ class FailurePolicy:
                 raise
             name = request.rollout_id
             log.exception("a bug of ours broke rollout %s (%d of at most %d)", name, self._bugs, self.options.max_bugs)
-            return Rollout(
-                rollout_id=name,
-                group_id=request.group_id,
-                task_id=request.task.task_id,
-                attempt=request.attempt,
-                verdict=None,
-                abort=AbortReason.BUG,
-                detail=repr(error)[:2000],
-            )
+            return aborted(request, AbortReason.BUG, repr(error)[:2000])
 
     def metrics(self, now: float) -> dict[str, float]:
         """Attempts that failed since the last call, by what broke them, and the outages of the whole run."""

@@ -118,6 +118,20 @@ class Group:
     rollouts: tuple[Rollout, ...]
 
 
+def aborted(request: EpisodeRequest, reason: AbortReason, detail: str) -> Rollout:
+    """What is left of an episode of which nothing came back."""
+    return Rollout(
+        rollout_id=request.rollout_id,
+        group_id=request.group_id,
+        task_id=request.task.task_id,
+        attempt=request.attempt,
+        verdict=None,
+        abort=reason,
+        detail=detail,
+        greedy=request.greedy,
+    )
+
+
 def group_id(position: int) -> str:
     """Id of the group whose task is at a position of the data stream."""
     return f"{position:06d}"
