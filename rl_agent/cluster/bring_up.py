@@ -43,8 +43,8 @@ __all__ = ["Cluster", "Trainers", "cluster", "trainers"]
 log = logging.getLogger(__name__)
 
 STOP_TIMEOUT_S: Final = 30.0
-SETTLE_S: Final = 30.0
-"""How long after an engine's failure it is looked whether its node is still there: Ray takes some 15 s to know."""
+SETTLE_S: Final = 90.0
+"""How long after an engine's failure it is looked whether its node is still there: Ray takes up to a minute to know."""
 CALLS_AT_ONCE: Final = 4096
 """Of one async actor; the scheduler sets the real bound."""
 
