@@ -22,7 +22,7 @@ FAILED: Final = 1
 COMMANDS: Final = ("up", "down", "status")
 USAGE: Final = """usage: python -m rl_agent.cluster up|down|status hosts=name[=address][:role],... [name=value ...]
 
-  up       start Ray on all hosts; prints the cluster.address for runs, which are started on the first host
+  up       start Ray on all hosts where it is not up yet; prints the cluster.address for runs, which are started on the first host
   down     end what `up` has started, and nothing else
   status   the nodes that the cluster has
 

@@ -59,23 +59,46 @@ class Hosts:
         self._token = ""
 
     async def up(self) -> str:
-        """Start Ray everywhere; returns `cluster.address`. Raises InfraError with every host that failed; nothing is up then."""
-        first, *others = self.hosts
-        await self._everywhere(self._require_down, self.hosts)
+        """Start Ray where it is not up yet; returns `cluster.address`.
+
+        Raises InfraError with every host that failed; what was started is ended again then.
+        """
+        first = self.hosts[0]
+        counts = await self._everywhere(lambda host: self._run(host, self._marked("count", host)), self.hosts)
+        missing = [host for host, count in zip(self.hosts, counts, strict=True) if not int(count)]
+        self._require_startable(missing)
         try:
             self._token = await self._run(first, f"{self._python} -m ray.scripts.scripts get-auth-token --generate")
-            (address,) = await self._everywhere(self._start_first, [first])
+            if first in missing:
+                await self._start(first, f"--head --port={self._config.port} --include-dashboard=false")
+            address = await self._address(first)
+            others = [host for host in missing if host != first]
             await self._everywhere(lambda host: self._start(host, f"--address={shlex.quote(address)}"), others)
         except BaseException:
             with suppress(InfraError):
-                await self.down()
+                await self._end(missing)
             raise
         return address
 
+    def _require_startable(self, missing: Sequence[Host]) -> None:
+        first = self.hosts[0]
+        if not missing:
+            raise InfraError(
+                f"{first.name}: this cluster is up already. Remedy: `python -m rl_agent.cluster down hosts=...` first, or another port=."
+            )
+        if first in missing and len(missing) < len(self.hosts):
+            raise InfraError(
+                f"{first.name}: Ray is not up here, but on others of the hosts, whose cluster has lost its head. Remedy: "
+                "`python -m rl_agent.cluster down hosts=...` first."
+            )
+
     async def down(self) -> dict[str, int]:
         """End it everywhere; how many processes there were, by host."""
-        ended = await self._everywhere(lambda host: self._run(host, self._marked("end", host)), self.hosts)
-        return {host.name: int(count) for host, count in zip(self.hosts, ended, strict=True)}
+        return await self._end(self.hosts)
+
+    async def _end(self, hosts: Sequence[Host]) -> dict[str, int]:
+        ended = await self._everywhere(lambda host: self._run(host, self._marked("end", host)), hosts)
+        return {host.name: int(count) for host, count in zip(hosts, ended, strict=True)}
 
     async def status(self) -> list[str]:
         """A line a node, as the first host's Ray knows them."""
@@ -92,20 +115,11 @@ class Hosts:
             for node in json.loads(answer.splitlines()[-1])
         ]
 
-    async def _require_down(self, host: Host) -> str:
-        if int(await self._run(host, self._marked("count", host))):
-            raise InfraError(
-                f"{host.name}: this cluster is up already. Remedy: `python -m rl_agent.cluster down hosts=...` first, or "
-                "another port=."
-            )
-        return ""
-
-    async def _start_first(self, host: Host) -> str:
-        await self._start(host, f"--head --port={self._config.port} --include-dashboard=false")
-        if host.address:
-            return f"{host.address}:{self._config.port}"
+    async def _address(self, first: Host) -> str:
+        if first.address:
+            return f"{first.address}:{self._config.port}"
         script = "import ray; print(ray.util.get_node_ip_address())"
-        found = await self._run(host, f"{self._python} -c {shlex.quote(script)}")
+        found = await self._run(first, f"{self._python} -c {shlex.quote(script)}")
         return f"{found.splitlines()[-1]}:{self._config.port}"
 
     async def _start(self, host: Host, how: str) -> str:

@@ -112,11 +112,18 @@ async def test_a_host_that_does_not_answer_costs_its_timeout_and_no_more(fake: F
         await hosts.up()
 
 
-async def test_a_cluster_that_is_up_is_left_alone(fake: Fake) -> None:
+async def test_a_cluster_that_is_up_is_left_alone_but_for_hosts_that_it_lacks(fake: Fake) -> None:
     await fake.hosts("a,b").up()
     with pytest.raises(InfraError, match="a: this cluster is up already"):
-        await fake.hosts("a,c").up()
-    assert fake.up() == ["a", "b"]
+        await fake.hosts("a,b").up()
+    assert await fake.hosts("a,b,c").up() == "10.0.0.7:6379"  # c is new, or was away
+    assert len(fake.calls("scripts start")) == 3
+    with pytest.raises(InfraError, match="no space left"):
+        await fake.hosts("a,b,c,full").up()
+    assert fake.up() == ["a", "b", "c"]
+    assert await fake.hosts("a").down() == {"a": 3}
+    with pytest.raises(InfraError, match="lost its head"):
+        await fake.hosts("a,b").up()
 
 
 async def test_an_ssh_command_that_does_not_exist_is_named(fake: Fake) -> None:
