@@ -40,7 +40,7 @@ def _nodes(config: Config) -> Iterator[tuple[str, str, str]]:
             continue
         label, equals, value = nodes.partition("=")
         if not (label and equals and value):
-            yield f"cluster.{name}", f"{nodes!r} is no `label=value`.", f'for example cluster.{name}="role=gpu"'
+            yield f"cluster.{name}", f"{nodes!r} is no `label=value`.", f"for example \"cluster.{name}='role=gpu'\""
         elif cluster.address is None:
             yield (
                 f"cluster.{name}",
