@@ -39,6 +39,7 @@ class Provider(StrEnum):
     ENGINE = "engine"
     WORKER = "worker"
     GRADER = "grader"
+    AGENT = "agent"
 
 
 _PROVIDERS: Final = {
@@ -46,6 +47,7 @@ _PROVIDERS: Final = {
     AbortReason.CAPTURE_ERROR: Provider.SANDBOX,
     AbortReason.ENGINE_ERROR: Provider.ENGINE,
     AbortReason.WORKER_LOST: Provider.WORKER,
+    AbortReason.EMPTY_SESSION: Provider.AGENT,
 }
 _ABNORMAL: Final = RETRIED | {AbortReason.HARNESS_ERROR, AbortReason.BUG}
 """What counts towards `max_error_rate`."""
@@ -64,13 +66,19 @@ class FailurePolicy:
     """Of the last final rollouts: how each was broken, or None."""
     _details: dict[str, str] = field(default_factory=dict)
     """Status -> the last message that came with it."""
+    _said: dict[Provider, str] = field(default_factory=dict)
+    """The last message of an attempt that it broke."""
     _counts: Counter[str] = field(default_factory=Counter)
     """Provider -> attempts that failed, since `metrics` was called."""
     _bugs: int = 0
 
     def __post_init__(self) -> None:
         options = self.options
-        self._breakers = {p: Breaker(after=options.outage_after, probe_s=options.outage_probe_s) for p in Provider}
+        self._breakers = {
+            provider: Breaker(after=options.outage_after, probe_s=options.outage_probe_s)
+            for provider in Provider
+            if provider is not Provider.AGENT
+        }
         self._last = deque(maxlen=options.window)
 
     def observe(self, slot: Slot, rollout: Rollout, now: float) -> float | None:
@@ -83,24 +91,32 @@ class FailurePolicy:
             self._working(rollout, now)
             self._final(slot, rollout)
             return None
-        breaker = self._breakers[provider]
-        was_open = breaker.open_s(now) > 0
-        breaker.failure(slot.position, now)
         self._counts[provider] += 1
+        self._said[provider] = rollout.detail[:500]
         key = (slot.evaluation, slot.position, slot.member)
-        if breaker.limit(now) is None:
+        if not self._outage(provider, slot, rollout, now):
             self._tries[key] += 1
-        elif not was_open:
+        if self._tries[key] > self.retries:
+            self._final(slot, rollout)
+            return None
+        return min(self.options.backoff_s * 2.0 ** max(0, self._tries[key] - 1), LONGEST_PAUSE_S)
+
+    def _outage(self, provider: Provider, slot: Slot, rollout: Rollout, now: float) -> bool:
+        """Whether the failure belongs to an outage."""
+        breaker = self._breakers.get(provider)
+        if breaker is None:
+            return False
+        before = breaker.limit(now) is not None
+        breaker.failure(slot.position, now)
+        lasts = breaker.limit(now) is not None
+        if lasts and not before:
             log.warning(
                 "outage: %d rollouts in a row failed for the %s; nothing starts until it works again. The last said: %s",
                 self.options.outage_after,
                 provider,
                 rollout.detail,
             )
-        if self._tries[key] > self.retries:
-            self._final(slot, rollout)
-            return None
-        return min(self.options.backoff_s * 2.0 ** max(0, self._tries[key] - 1), LONGEST_PAUSE_S)
+        return lasts
 
     def limit(self, now: float) -> int | None:
         """How many rollouts may run during an outage; None when there is none. Raises InfraError for one that does not end."""
@@ -109,7 +125,8 @@ class FailurePolicy:
             if breaker.open_s(now) > self.options.outage_limit_s:
                 raise InfraError(
                     f"the {provider} has not worked for {breaker.open_s(now):.0f} s (rollout.failures.outage_limit_s is "
-                    f"{self.options.outage_limit_s:.0f}). {self._report()} Remedy: put it right, then resume"
+                    f"{self.options.outage_limit_s:.0f}). The last said: {self._said.get(provider)}. "
+                    "Remedy: put it right, then resume; rollouts that are finished are kept"
                 )
             if (limit := breaker.limit(now)) is not None:
                 limits.append(limit)

@@ -31,7 +31,7 @@ class AbortReason(StrEnum):
     CAPTURE_ERROR = "capture_error"
     """The work could not be taken as a diff."""
     EMPTY_SESSION = "empty_session"
-    """The agent ended without asking the policy anything."""
+    """The agent ended without asking the policy anything. Run again."""
     WALL_CLOCK_TIMEOUT = "wall_clock_timeout"
     """The guard over the whole rollout fired."""
     BUG = "bug"
@@ -39,9 +39,15 @@ class AbortReason(StrEnum):
 
 
 RETRIED = frozenset(
-    {AbortReason.SANDBOX_ERROR, AbortReason.ENGINE_ERROR, AbortReason.WORKER_LOST, AbortReason.CAPTURE_ERROR}
+    {
+        AbortReason.SANDBOX_ERROR,
+        AbortReason.ENGINE_ERROR,
+        AbortReason.WORKER_LOST,
+        AbortReason.CAPTURE_ERROR,
+        AbortReason.EMPTY_SESSION,
+    }
 )
-"""Infrastructure: worth another attempt."""
+"""No fault of the policy or the task: worth another attempt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -124,8 +124,11 @@ def finish(tmp_path: Path, run: Command, story: list[str]) -> None:
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
 
 
-def check(tmp_path: Path, run: Command) -> None:
-    """The books balance, every step trained once and in order, the curve is the undisturbed one, nothing is left."""
+def check(tmp_path: Path, run: Command, *, solved: bool = True) -> None:
+    """The books balance, every step trained once and in order, nothing is left.
+
+    `solved`: all rollouts are. An agent that is killed in the middle is graded by what it had done.
+    """
     ledger = Ledger(run.output / "ledger.jsonl")
     counts = ledger.books.balance()
     assert counts["running"] == 0, counts
@@ -133,14 +136,19 @@ def check(tmp_path: Path, run: Command) -> None:
     assert positions == list(range(STEPS * TASKS))
     ledger.close()
     assert [record["step"] for record in run.metrics()] == list(range(1, STEPS + 1))
-    for step in range(1, STEPS + 1):
-        records = (run.output / "rollouts" / f"step_{step:05d}.jsonl").read_text().splitlines()
-        assert [json.loads(line)["status"] for line in records] == ["solved"] * TASKS
+    statuses = [
+        json.loads(line)["status"]
+        for step in range(1, STEPS + 1)
+        for line in (run.output / "rollouts" / f"step_{step:05d}.jsonl").read_text().splitlines()
+    ]
+    assert len(statuses) == STEPS * TASKS
+    others = [status for status in statuses if status != "solved"]
+    assert len(others) <= (0 if solved else 1), others
+    assert set(others) <= {"failed", "empty_diff"}
     assert not list((run.output / "buffer").iterdir()), "rollouts left in the buffer"
-    state = tmp_path / "state"
     mounted = [part.mountpoint for part in psutil.disk_partitions(all=True) if str(tmp_path) in part.mountpoint]
     assert not mounted, f"mounts left behind: {mounted}"
-    left = [path for path in state.glob("*/*") if path.is_dir()]
+    left = [path for path in (tmp_path / "state").glob("*/*") if path.is_dir()]
     assert not left, f"sandboxes left behind: {left}"
 
 
@@ -167,8 +175,10 @@ def killed(tmp_path: Path, victim: str, after: int, undisturbed: list[float]) ->
     if not kill(run, victim, after):
         story.append("the run was over before")
     finish(tmp_path, run, story)
-    check(tmp_path, run)
-    assert curve(run) == pytest.approx(undisturbed, abs=1e-6)
+    agent = victim == "agent CLI"
+    check(tmp_path, run, solved=not agent)
+    if not agent:
+        assert curve(run) == pytest.approx(undisturbed, abs=1e-6)
     return ", ".join(story)
 
 

@@ -56,7 +56,6 @@ def test_infrastructure_is_tried_again_after_growing_pauses_and_then_given_up() 
     "final",
     [
         rollout(AbortReason.SETUP_ERROR),
-        rollout(AbortReason.EMPTY_SESSION),
         rollout(AbortReason.WALL_CLOCK_TIMEOUT),
         rollout(AbortReason.HARNESS_ERROR),
         rollout(AbortReason.BUG),
@@ -79,6 +78,7 @@ def test_what_another_attempt_cannot_help_is_final(final: Rollout) -> None:
                 AbortReason.ENGINE_ERROR,
                 AbortReason.WORKER_LOST,
                 AbortReason.CAPTURE_ERROR,
+                AbortReason.EMPTY_SESSION,
             )
         ),
         rollout(status=VerdictStatus.INFRA_ERROR),
@@ -109,6 +109,19 @@ def test_one_task_that_breaks_every_sandbox_is_no_outage() -> None:
     assert failures.limit(0.0) is None
 
 
+def test_an_agent_that_cannot_work_at_all_ends_the_run_instead_of_being_waited_for() -> None:
+    failures = policy(outage_after=2)
+
+    def run() -> None:
+        for position in range(40):
+            for _ in range(3):
+                failures.observe(slot(position), rollout(AbortReason.EMPTY_SESSION), 0.0)
+                assert failures.limit(0.0) is None
+
+    with pytest.raises(InfraError, match=r"max_error_rate.*empty_session"):
+        run()
+
+
 def test_failures_that_are_not_in_a_row_are_no_outage() -> None:
     breaker = Breaker(after=3, probe_s=10.0)
     for position in range(20):
@@ -122,9 +135,10 @@ def test_an_outage_that_does_not_end_ends_the_run_and_says_of_what() -> None:
     failures = policy(outage_limit_s=600.0)
     for position in range(4):
         failures.observe(slot(position), BROKEN, 0.0)
-    failures.observe(slot(0), BROKEN, 595.0)
+    for now in range(100, 600, 99):
+        failures.observe(slot(0), BROKEN, float(now))
     assert failures.limit(599.0) == 0
-    with pytest.raises(InfraError, match=r"the sandbox has not worked for 601 s .*outage_limit_s.*Remedy"):
+    with pytest.raises(InfraError, match=r"the sandbox has not worked for 601 s .*outage_limit_s.*503 from.*Remedy"):
         failures.limit(601.0)
 
 
