@@ -23,12 +23,6 @@ if TYPE_CHECKING:
     from tests.e2e.netns import Machine
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, needs_netns, pytest.mark.timeout(900)]
-SOON = {
-    "RAY_health_check_period_ms": "1000",
-    "RAY_health_check_timeout_ms": "4000",
-    "RAY_health_check_failure_threshold": "4",
-}
-"""Ray takes a minute to miss a machine; a test has less time."""
 SMALL = "--object-store-memory=80000000 --num-cpus=2"
 
 
@@ -36,9 +30,7 @@ def cluster(what: str, hosts: str, port: int) -> subprocess.CompletedProcess[str
     words = [sys.executable, "-m", "rl_agent.cluster", what, f"hosts={hosts}", f"port={port}", f"ssh={SSH}"]
     if what == "up":
         words.append(f"start_options={SMALL}")
-    return subprocess.run(
-        words, cwd=ROOT, env={**os.environ, **SOON}, capture_output=True, text=True, timeout=180, check=False
-    )
+    return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=180, check=False)
 
 
 @contextmanager
