@@ -192,6 +192,8 @@ class PolicyServers:
         return None
 
     async def _catch_up(self, replica: _Replica) -> None:
+        if replica.serving:
+            return  # a push that was on its way has reached it already
         if self._version is None:
             replica.serving = True
         elif self._fetchable is not None:
