@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from rl_agent.algo.advantage.discount import discounted_sums
 from rl_agent.algo.advantage.spread import standardised
@@ -58,10 +59,10 @@ class GaeAdvantage:
         earned = following(values, own.lengths, self.gamma * (1.0 - self.lam))
         own.add_rewards(earned)
         returns = discounted_sums(earned, own.lengths, self.gamma * self.lam)
-        targets = old.copy()
-        targets[own.places] = returns
         returns -= values
-        return own.spread(standardised(returns) if self.whiten else returns, len(old)), targets
+        advantages = own.spread(returns, len(old))
+        targets = (torch.from_numpy(old) + torch.from_numpy(advantages)).numpy()
+        return (own.spread(standardised(returns), len(old)) if self.whiten else advantages), targets
 
 
 def following(values: npt.NDArray[Any], lengths: npt.NDArray[Any], factor: float) -> npt.NDArray[np.float64]:
