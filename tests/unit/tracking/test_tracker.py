@@ -69,9 +69,11 @@ def test_a_resumed_run_keeps_its_wandb_id_and_another_one_has_another(tmp_path: 
     for _ in range(2):
         with tracker(tmp_path / "12-00-00", WandbMode.offline) as records:
             records.log(1, METRICS)
-    parts = sorted((tmp_path / "12-00-00" / "wandb").glob("offline-run-*"))
+    parts = sorted(
+        (tmp_path / "12-00-00" / "wandb").glob("offline-run-*")
+    )  # -<start>-<id>, and a number within a second
     assert parts
-    assert {path.name.rpartition("-")[2] for path in parts} == {first}
+    assert {path.name.split("-")[3] for path in parts} == {first}
 
 
 def test_runs_of_a_sweep_share_a_group_and_others_have_none(tmp_path: Path) -> None:
