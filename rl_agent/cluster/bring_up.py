@@ -62,9 +62,10 @@ class Cluster:
         self._wakes = wakes
 
     @property
-    def restarts(self) -> dict[str, int]:
-        """How many processes were lost and started again so far, by kind."""
-        return {"policy_servers": self._servers.restarts, "rollout_workers": self._workers.restarts}
+    def restarts(self) -> dict[str, float]:
+        """Metrics: how many processes were lost and started again so far, by kind."""
+        servers, workers = self._servers.restarts, self._workers.restarts
+        return {"cluster/policy_server_restarts": float(servers), "cluster/rollout_worker_restarts": float(workers)}
 
     async def run_episode(self, request: EpisodeRequest) -> Rollout:
         """Run one episode, once a policy server and a worker are up.

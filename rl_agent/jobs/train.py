@@ -103,7 +103,7 @@ async def _train(
                 driver.pushed(step + 1)
                 evaluation.begin(step + 1)
                 await asyncio.to_thread(records.save, progress.folder.rollouts, step + 1, groups, config.rollout.save)
-                metrics = rollout_metrics(groups, step) | driver.metrics() | dict(trained.metrics)
+                metrics = rollout_metrics(groups, step) | driver.metrics() | processes.restarts | dict(trained.metrics)
                 metrics |= suspects.observe(groups) | rates.observe(groups) | await evaluation.metrics(step + 1)
                 await progress.after_step(processes.trainers, step + 1, metrics)
                 await progress.save(processes.trainers, step + 1, tasks, driver.saved)
