@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from rl_agent.cluster.bring_up import Cluster, Trainers
     from rl_agent.config.schema import Config
     from rl_agent.jobs.held_out import HeldOut
-    from rl_agent.rollout.group import Rollout
+    from rl_agent.rollout.group import Group, Rollout
     from rl_agent.run_folder import RunFolder
     from rl_agent.tokens.turn import Int32
     from rl_agent.tracking.console import Console
@@ -79,8 +79,10 @@ class Progress:
         """Bring the trained weights into the engine."""
         await processes.push(version, self._probe)
 
-    async def after_step(self, trainers: Trainers, step: int, metrics: Mapping[str, float]) -> None:
-        """Measure, record and export. `step` counts steps that are done."""
+    async def after_step(
+        self, trainers: Trainers, step: int, metrics: Mapping[str, float], groups: Sequence[Group]
+    ) -> None:
+        """Measure, record and export. `step` counts steps that are done; `groups` are what it trained on."""
         job = self._config.job
         figures = {**metrics, **self._seconds}
         if "time/rollout" in figures:
@@ -88,6 +90,7 @@ class Progress:
         if self._held_out is not None and job.eval_every and (step % job.eval_every == 0 or step == self._last_step):
             figures["eval/p_right"] = await self._held_out.p_right(trainers)
         self._tracker.log(step, figures)
+        self._tracker.rollouts(step, groups)
         self._console.step(step, figures)
         if job.export_every and step % job.export_every == 0:
             await trainers.export(self.folder.begin_export(step))

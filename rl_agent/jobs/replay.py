@@ -78,5 +78,5 @@ async def _train(policy: Trainers, progress: Progress, kept: Path, steps: Sequen
             await policy.renumber(step - 1)
             with progress.timed("train"):
                 trained = await policy.step(batch) if batch else StepResult(updated=False)
-            await progress.after_step(policy, number, rollout_metrics(groups, step - 1) | dict(trained.metrics))
+            await progress.after_step(policy, number, rollout_metrics(groups, step - 1) | dict(trained.metrics), groups)
             await progress.save(policy, number, tasks)

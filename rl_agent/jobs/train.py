@@ -105,7 +105,7 @@ async def _train(
                 await asyncio.to_thread(records.save, progress.folder.rollouts, step + 1, groups, config.rollout.save)
                 metrics = rollout_metrics(groups, step) | driver.metrics() | processes.restarts | dict(trained.metrics)
                 metrics |= suspects.observe(groups) | rates.observe(groups) | await evaluation.metrics(step + 1)
-                await progress.after_step(processes.trainers, step + 1, metrics)
+                await progress.after_step(processes.trainers, step + 1, metrics, groups)
                 await progress.save(processes.trainers, step + 1, tasks, driver.saved)
         for task in around:
             task.cancel()
