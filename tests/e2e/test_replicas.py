@@ -109,6 +109,7 @@ def test_one_of_two_servers_that_weights_are_sent_to_is_killed_and_the_other_ser
     assert "is back" in log(run)
 
 
+@pytest.mark.long  # in CI: test_killed.py
 def test_a_rollout_worker_is_killed_in_a_step_and_what_it_left_is_swept(tmp_path: Path) -> None:
     state = tmp_path / "state"
     run = command(
@@ -124,6 +125,7 @@ def test_a_rollout_worker_is_killed_in_a_step_and_what_it_left_is_swept(tmp_path
     assert not state.exists() or not list(state.iterdir())
 
 
+@pytest.mark.long  # in CI: test_killed.py
 def test_a_trainer_rank_is_killed_and_the_run_ends_saying_how_to_go_on(tmp_path: Path) -> None:
     overrides = ("job.steps=4", "engine=demonstrator", "engine.delay_s=0.5")
     run = command(tmp_path / "run", *overrides)
