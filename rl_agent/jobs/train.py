@@ -95,6 +95,7 @@ async def _train(
             for step in range(first, config.job.steps):
                 with progress.timed("rollout"):
                     groups = await driver.groups(step)
+                of_tasks = suspects.observe(groups) | rates.observe(groups)  # before more tasks are drawn
                 batch = build_batch(groups)
                 with progress.timed("train"):
                     trained = await processes.trainers.step(batch) if batch else StepResult(updated=False)
@@ -104,7 +105,7 @@ async def _train(
                 evaluation.begin(step + 1)
                 await asyncio.to_thread(records.save, progress.folder.rollouts, step + 1, groups, config.rollout.save)
                 metrics = rollout_metrics(groups, step) | driver.metrics() | processes.restarts | dict(trained.metrics)
-                metrics |= suspects.observe(groups) | rates.observe(groups) | await evaluation.metrics(step + 1)
+                metrics |= of_tasks | await evaluation.metrics(step + 1)
                 await progress.after_step(processes.trainers, step + 1, metrics, groups)
                 await progress.save(processes.trainers, step + 1, tasks, driver.saved)
         for task in around:
