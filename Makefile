@@ -31,7 +31,7 @@ fmt: $(STAMP) ## format the code
 	$(VENV)/bin/ruff format .
 
 test: $(STAMP) ## all tests, the slow end-to-end ones included
-	$(PY) -m pytest -n $(WORKERS) --dist loadfile -m "not long" $(ARGS)
+	$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not long" $(ARGS)
 
 test-fast: $(STAMP) ## only the tests that take seconds
 	$(PY) -m pytest -m "not long and not slow and not e2e" $(ARGS)
