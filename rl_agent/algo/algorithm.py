@@ -155,13 +155,10 @@ class Algorithm:
             metrics |= {"correction/weight": inputs.correction, "correction/rejected": inputs.correction == 0}
             if inputs.corrected is not None:
                 metrics["correction/changed"] = inputs.corrected
-        if inputs.reference_logprobs is not None:
-            in_loss = self.kl.place is KlPlace.loss
-            with torch.set_grad_enabled(in_loss and torch.is_grad_enabled()):
-                penalty = self.kl(inputs.logprobs, inputs.reference_logprobs, inputs.rollout_logprobs)
+        if inputs.reference_logprobs is not None and self.kl.place is KlPlace.loss:
+            penalty = self.kl(inputs.logprobs, inputs.reference_logprobs, inputs.rollout_logprobs)
             metrics["reference_kl"] = penalty.detach()
-            if in_loss:
-                loss = loss + inputs.kl_coefficient * penalty
+            loss = loss + inputs.kl_coefficient * penalty
         return LossTerms(loss=loss, metrics=metrics)
 
     def learning_rate(self, step: int, total_steps: int) -> float:
