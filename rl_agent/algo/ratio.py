@@ -157,7 +157,7 @@ def _spread(
 def _sums(values: Tensor, starts: Tensor, ends: Tensor, inverse: Tensor, sequences: int) -> Tensor:
     """[sequences] float64."""
     if values.device.type == "cpu" and len(starts):  # NumPy's is six times as fast there
-        counted = np.int64 if values.dtype is torch.bool else np.float64
+        counted = np.int32 if values.dtype is torch.bool else np.float64  # half the time of int64
         of_run = torch.from_numpy(np.add.reduceat(values.detach().numpy(), starts.numpy(), dtype=counted)).double()
     else:
         at_ends = values.cumsum(0, dtype=torch.float64)[ends - 1]
