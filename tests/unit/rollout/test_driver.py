@@ -211,7 +211,10 @@ async def test_rollouts_that_nobody_needs_are_cancelled(tmp_path: Path) -> None:
 
     async with driving(tmp_path, run, extra_members=1, max_concurrent=9) as driver:
         groups = await driver.groups(0)
-    assert cancelled == ["000000-01", "000001-01"]
+    assert sorted(cancelled) == [
+        "000000-01",
+        "000001-01",
+    ]  # groups are complete in any order: their records are written by threads
     assert [[rollout.rollout_id[-2:] for rollout in group.rollouts] for group in groups] == [["00", "02"]] * 2
 
 
@@ -332,6 +335,10 @@ async def test_two_hundred_steps_leave_no_tasks_and_no_rollouts_behind(tmp_path:
             driver.pushed(step + 1)
             driver.saved(step + 1)
             kept.append((len(asyncio.all_tasks()), len(list((tmp_path / "buffer").iterdir()))))
+    await (
+        asyncio.get_running_loop().shutdown_default_executor()
+    )  # what was cancelled while it was written is removed then
+    await asyncio.sleep(0)
     assert max(tasks for tasks, _ in kept) <= 20
     assert max(files for _, files in kept) <= 2 * 2 * 3 * 3, (
         "two files a rollout, three a group, two groups, three steps"
