@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from rl_agent.algo.shaping.zero_variance import has_variance
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -15,13 +19,16 @@ REASON = "zero_variance"
 def dropped_groups(algo: Any) -> Callable[[Sequence[Rollout]], str | None]:
     """Why a complete group will not train under `algo`; the function says None for a group that does.
 
-    As in `algo.shaping`, it is the graded rewards that count. A group without any reward is no evidence: it stays.
+    It is what `algo.shaping` would leave out of the batch: graded rewards count, a greedy baseline's too. A group without any reward is
+    no evidence: it stays.
     """
     if not getattr(algo.shaping, "drop_zero_variance", False):
         return lambda _: None
 
     def drop(rollouts: Sequence[Rollout]) -> str | None:
-        rewards = {rollout.reward for rollout in rollouts if rollout.reward is not None and not rollout.greedy}
-        return REASON if len(rewards) == 1 else None
+        rewards = np.array([one.reward for one in rollouts if one.reward is not None], dtype=np.float32)
+        if not len(rewards) or has_variance(rewards, np.zeros(len(rewards), dtype=np.int32)).any():
+            return None
+        return REASON
 
     return drop
