@@ -82,7 +82,8 @@ def _write_config(path: Path, composed: DictConfig) -> None:
 def _run_dir(resume: str | None, output: str, job: str, day: str, time: str) -> str:
     """Where the run writes: a new folder, or the one that it continues."""
     if resume == AUTO:
-        same = (run for run in unfinished_runs(Path(output)) if OmegaConf.load(run / CONFIG).job["_target_"] == job)
+        runs = unfinished_runs(Path(output))
+        same = (run for run in runs if OmegaConf.select(OmegaConf.load(run / CONFIG), "job._target_") == job)
         resume = str(next(same, ""))
     return resume or f"{output}/{day}/{time}"
 

@@ -55,8 +55,6 @@ class Sampling:
     max_concurrent: int
     failures: FailurePolicy
     greedy: bool = False
-    _probes: int = 0
-    """Rollouts that were started since the last failure."""
     _open: dict[int, list[Task]] = field(default_factory=dict)
     """File -> its tasks so far."""
 
@@ -101,23 +99,20 @@ class Sampling:
         slot, ungraded = Slot(position=place.position, member=place.member), None
         while True:
             await self._outage()
-            self._probes += 1
+            self.failures.started()
             request = _request(slot, task, greedy=self.greedy, ungraded=ungraded)
             rollout = await self.failures.contained(self.run_episode, request)
             pause = self.failures.observe(slot, rollout, _now())
             if pause is None:
                 return rollout
-            self._probes = 0
             log.warning("%s: %s (%s); again in %.0f s", rollout.rollout_id, rollout.status, rollout.detail, pause)
-            ungraded = (
-                rollout if rollout.verdict is not None else None
-            )  # then the work is done, and only its grading failed
+            ungraded = None if rollout.verdict is None else rollout  # with one, only grading failed: the work is done
             slot = replace(slot, attempt=slot.attempt + 1)
             await asyncio.sleep(pause)
 
     async def _outage(self) -> None:
         """Wait while an outage lasts, but for the few that try whether it is over. Raises InfraError for one that does not end."""
-        while (allowed := self.failures.limit(_now())) is not None and self._probes >= allowed:  # noqa: ASYNC110 (time alone lets the next one try)
+        while self.failures.limit(_now()) == 0:  # noqa: ASYNC110 (time alone lets the next one try)
             await asyncio.sleep(OUTAGE_POLL_S)
 
     def _close(self) -> None:

@@ -88,8 +88,6 @@ class Driver:
         self._alive: set[asyncio.Task[None]] = set()
         """Episodes, and pauses after them."""
         self._cap: int | None = None
-        self._probes = 0
-        """Rollouts that were started since the last failure."""
         self._evaluations: dict[int, _Evaluation] = {}
         self._counts = _Counts()
         self._changed = asyncio.Event()
@@ -119,10 +117,11 @@ class Driver:
 
     def saved(self, step: int) -> None:
         """A checkpoint holds all steps before `step`: their rollouts need not be kept apart any more."""
-        books = self._records.ledger.books
-        before = set(books.behind(step)).intersection(books.finished)
-        self._records.buffer.discard(rollout_id(p, member) for p in before for member in books.finished[p])
-        self._records.ledger.saved(step)
+        ledger = self._records.ledger
+        before = dict(ledger.books.finished)
+        ledger.saved(step)
+        held = before.keys() - ledger.books.finished.keys()
+        self._records.buffer.discard(rollout_id(position, member) for position in held for member in before[position])
 
     def limit(self, limit: int | None) -> None:
         """At most so many rollouts at the same time; those that run go on. Told again and again, it sees the end of an outage."""
@@ -133,7 +132,7 @@ class Driver:
         """Start what may start. Raises InfraError when an outage lasts too long."""
         self._scheduler.limit = self._limit()
         for slot in self._scheduler.admit():
-            self._probes += 1
+            self._failures.started()
             self._records.ledger.admitted(slot, self._scheduler.version)
             task = self._tasks.create_task(self._run(slot), name=f"episode {slot}")
             self._episodes[slot] = task
@@ -184,7 +183,6 @@ class Driver:
         finally:
             self._episodes.pop(slot, None)
         if pause is not None:
-            self._probes = 0
             log.info("%s: %s (%s); again in %.0f s", rollout.rollout_id, rollout.status, rollout.detail, pause)
             self._records.ledger.ended(slot, Event.FAILED, rollout.status)
             if rollout.verdict is not None:  # the work is done; only its grading failed
@@ -260,11 +258,10 @@ class Driver:
         return self._known[position]
 
     def _limit(self) -> int | None:
-        """In an outage so many may be on their way since the last failure, whatever still runs from before."""
-        probing = self._failures.limit(self._now())
-        if probing is None:
+        more = self._failures.limit(self._now())
+        if more is None:
             return self._cap
-        allowed = self._scheduler.running + max(0, probing - self._probes)
+        allowed = self._scheduler.running + more
         return allowed if self._cap is None else min(allowed, self._cap)
 
     def _now(self) -> float:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from rl_agent.errors import InfraError, RlAgentError
 from rl_agent.graders.base import VerdictStatus
 from rl_agent.rollout.breaker import Breaker
-from rl_agent.rollout.group import RETRIED, AbortReason, aborted
+from rl_agent.rollout.group import AbortReason, aborted
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -49,8 +49,8 @@ _PROVIDERS: Final = {
     AbortReason.WORKER_LOST: Provider.WORKER,
     AbortReason.EMPTY_SESSION: Provider.AGENT,
 }
-_ABNORMAL: Final = RETRIED | {AbortReason.HARNESS_ERROR, AbortReason.BUG}
-"""What counts towards `max_error_rate`."""
+_ABNORMAL: Final = (AbortReason.HARNESS_ERROR, AbortReason.BUG)
+"""What counts towards `max_error_rate` besides infrastructure."""
 
 
 @dataclass(slots=True)
@@ -70,6 +70,8 @@ class FailurePolicy:
     """The last message of an attempt that it broke."""
     _counts: Counter[str] = field(default_factory=Counter)
     """Provider -> attempts that failed, since `metrics` was called."""
+    _started: int = 0
+    """Rollouts that were started since the last failure."""
     _bugs: int = 0
 
     def __post_init__(self) -> None:
@@ -91,6 +93,7 @@ class FailurePolicy:
             self._working(rollout, now)
             self._final(slot, rollout)
             return None
+        self._started = 0
         self._counts[provider] += 1
         self._said[provider] = rollout.detail[:500]
         key = (slot.evaluation, slot.position, slot.member)
@@ -119,7 +122,10 @@ class FailurePolicy:
         return lasts
 
     def limit(self, now: float) -> int | None:
-        """How many rollouts may run during an outage; None when there is none. Raises InfraError for one that does not end."""
+        """How many more rollouts may start in an outage, whatever still runs from before; None when there is none.
+
+        Raises InfraError for an outage that does not end.
+        """
         limits = []
         for provider, breaker in self._breakers.items():
             if breaker.open_s(now) > self.options.outage_limit_s:
@@ -129,8 +135,12 @@ class FailurePolicy:
                     "Remedy: put it right, then resume; rollouts that are finished are kept"
                 )
             if (limit := breaker.limit(now)) is not None:
-                limits.append(limit)
+                limits.append(max(0, limit - self._started))
         return min(limits, default=None)
+
+    def started(self) -> None:
+        """A rollout is on its way."""
+        self._started += 1
 
     async def contained(self, run: Callable[[EpisodeRequest], Awaitable[Rollout]], request: EpisodeRequest) -> Rollout:
         """`run(request)`, where a bug of ours breaks that rollout only: a run of days must not end for it. Many are raised."""

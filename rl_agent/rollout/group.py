@@ -38,18 +38,6 @@ class AbortReason(StrEnum):
     """An error of ours that nobody foresaw; its traceback is in the log."""
 
 
-RETRIED = frozenset(
-    {
-        AbortReason.SANDBOX_ERROR,
-        AbortReason.ENGINE_ERROR,
-        AbortReason.WORKER_LOST,
-        AbortReason.CAPTURE_ERROR,
-        AbortReason.EMPTY_SESSION,
-    }
-)
-"""No fault of the policy or the task: worth another attempt."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeRequest:
     """An order to run the agent once."""
