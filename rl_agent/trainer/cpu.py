@@ -7,6 +7,7 @@ in a driver, an engine or a test's own process. Pinned to megatron-core 0.16.1; 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import warnings
 from typing import TYPE_CHECKING, Any, Final
 
@@ -50,6 +51,13 @@ def patch_megatron() -> None:
     _patch_expert_dispatch()
     _patch_linear_attention()
     _patch_distributed_optimizer()
+
+
+def return_memory() -> None:
+    """Give what was freed back to the system: the C library keeps it otherwise, where the engine and the sandboxes may need it."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
+    if needed() and trim is not None:
+        trim(0)
 
 
 def _put(owner: Any, name: str, value: Any) -> None:

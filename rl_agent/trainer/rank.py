@@ -134,6 +134,7 @@ class Rank:
             if not result.updated:
                 break  # nothing changed, so another epoch would give the same gradient again
             norms.append(result.grad_norm)
+        cpu.return_memory()
         self.steps += bool(norms)
         if ready.kl is not None:
             self._kl_coefficient = algorithm.kl.next_coefficient(self._kl_coefficient, ready.kl, len(batch.rewards))

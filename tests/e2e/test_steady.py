@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import statistics
+import os
 import threading
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -23,6 +23,9 @@ pytestmark = [needs_root, pytest.mark.e2e, pytest.mark.slow]
 GROWTH = 1.05
 SLACK_BYTES = 3 << 20
 """What an allocator may keep besides: matters only for the small processes."""
+SLACK_HANDLES = 12
+"""Open files or threads: about what one live sandbox has. A run is hardly ever idle, so the fewest that are seen in a window
+may be with one sandbox more than in another; one handle left behind in every step is 20 more, or 160."""
 
 
 @dataclass(slots=True)
@@ -39,9 +42,9 @@ class Watch:
     over: threading.Event = field(default_factory=threading.Event)
 
     def watch(self) -> None:
-        while not self.over.wait(0.5):
+        while not self.over.wait(0.2):
             step = len(self.run.metrics())
-            self.files[step] = sum(1 for path in self.run.output.rglob("*") if path.is_file())
+            self.files[step] = sum(len(names) for _, _, names in os.walk(self.run.output))  # folders may go meanwhile
             for process in self.family():
                 try:
                     with process.oneshot():
@@ -60,11 +63,10 @@ class Watch:
             return []
 
 
-def usage(samples: dict[int, list[tuple[int, int, int]]], steps: range) -> tuple[float, int, int]:
-    """Median memory; fewest open files and threads: what is in use for a moment is no growth, what is left behind stays."""
-    chosen = [sample for step in steps for sample in samples.get(step, ())]
-    memory, files, threads = zip(*chosen, strict=True)
-    return statistics.median(memory), min(files), min(threads)
+def usage(samples: dict[int, list[tuple[int, int, int]]], steps: range) -> tuple[int, int, int]:
+    """The least of each in those steps: what is in use for a moment is no growth, what is left behind stays."""
+    memory, files, threads = zip(*(sample for step in steps for sample in samples.get(step, ())), strict=True)
+    return min(memory), min(files), min(threads)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +119,7 @@ def test_many_steps_leave_everything_as_small_as_a_few(steps: int, early: range,
         before, after = usage(samples, early), usage(samples, late)
         report[f"{pid} {name}"] = {"before": before, "after": after}
         assert after[0] <= before[0] * GROWTH + SLACK_BYTES, json.dumps(report, indent=2)
-        assert after[1] <= before[1] + 2, json.dumps(report, indent=2)
-        assert after[2] <= before[2] + 2, json.dumps(report, indent=2)
+        assert after[1] <= before[1] + SLACK_HANDLES, json.dumps(report, indent=2)
+        assert after[2] <= before[2] + SLACK_HANDLES, json.dumps(report, indent=2)
     files = [max(watch.files[step] for step in window if step in watch.files) for window in (early, late)]
     assert files[1] <= files[0] + 2, "files in the run folder"
