@@ -14,6 +14,7 @@ import orjson
 from rl_agent.errors import ConfigError
 from rl_agent.tokens.messages import ParsedReply, ToolCall
 from rl_agent.tokens.tagged_reply import parse_tagged, split_reasoning
+from rl_agent.tokens.tokenizer import load_tokenizer
 from rl_agent.tokens.tool_text import shown_function
 
 if TYPE_CHECKING:
@@ -28,11 +29,10 @@ class VllmParser:
 
     def __init__(self, model_folder: Path, *, tool_parser: str | None, reasoning_parser: str | None) -> None:
         """Raises ConfigError for an unknown name, or a tokenizer that lacks the parser's tokens."""
-        from transformers import AutoTokenizer  # noqa: PLC0415 (slow to import, and only for models that need it)
-        from vllm.reasoning import ReasoningParserManager  # noqa: PLC0415 (as above)
+        from vllm.reasoning import ReasoningParserManager  # noqa: PLC0415 (slow to import, and only for models that need it)
         from vllm.tool_parsers import ToolParserManager  # noqa: PLC0415 (as above)
 
-        self._tokenizer: Any = AutoTokenizer.from_pretrained(str(model_folder), local_files_only=True)
+        self._tokenizer: Any = load_tokenizer(model_folder)
         self._tool_parser: Any = None
         self._reasoning_parser: Any = None
         if tool_parser is not None:

@@ -13,6 +13,7 @@ import orjson
 from rl_agent.errors import ConfigError
 from rl_agent.tokens.messages import ParsedReply, Role, ToolCall
 from rl_agent.tokens.tagged_reply import raw_arguments
+from rl_agent.tokens.tokenizer import load_tokenizer
 from rl_agent.tokens.tool_text import shown_function
 from rl_agent.tokens.turn import FinishReason
 from rl_agent.tokens.untrusted import Guard, GuardedTokenizer
@@ -32,14 +33,8 @@ class FamilyRenderer:
         """`keep_reasoning`: earlier reasoning stays in the prompt even where the family's template would drop it."""
         from renderers import create_renderer  # noqa: PLC0415 (optional, and slow to import)
         from renderers.configs import config_from_name  # noqa: PLC0415 (as above)
-        from transformers import AutoTokenizer  # noqa: PLC0415 (as above)
 
-        try:
-            tokenizer = AutoTokenizer.from_pretrained(str(model_folder), local_files_only=True)
-        except (OSError, ValueError) as error:
-            raise ConfigError(
-                f"no tokenizer in {model_folder}: {error}. Remedy: point the model at a Hugging Face folder."
-            ) from error
+        tokenizer = load_tokenizer(model_folder)
         try:
             config: Any = config_from_name(family)
             if keep_reasoning:

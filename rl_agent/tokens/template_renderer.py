@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -18,13 +19,13 @@ from rl_agent.errors import ConfigError
 from rl_agent.tokens.messages import Message, ParsedReply, Role, ToolCall, ToolSpec
 from rl_agent.tokens.reply_parser import TaggedParser
 from rl_agent.tokens.tagged_reply import THINK_CLOSE, reasoning_is_open
+from rl_agent.tokens.tokenizer import generation_ends, load_tokenizer
 from rl_agent.tokens.tool_text import shown_function
 from rl_agent.tokens.turn import FinishReason
 from rl_agent.tokens.untrusted import Guard
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from rl_agent.tokens.messages import Conversation
     from rl_agent.tokens.reply_parser import ReplyParser
@@ -49,14 +50,7 @@ class TemplateRenderer:
 
         `reply_parser`: reads replies that are not in our tagged form.
         """
-        from transformers import AutoTokenizer  # noqa: PLC0415 (slow to import, and the config never needs it)
-
-        try:
-            self._hf: Any = AutoTokenizer.from_pretrained(str(model_folder), local_files_only=True)
-        except (OSError, ValueError) as error:
-            raise ConfigError(
-                f"no tokenizer in {model_folder}: {error}. Remedy: point the model at a Hugging Face folder."
-            ) from error
+        self._hf: Any = load_tokenizer(model_folder)
         if not self._hf.chat_template:
             raise ConfigError(
                 f"the tokenizer in {model_folder} has no chat template. Remedy: add chat_template.jinja to it."
@@ -229,7 +223,7 @@ class TemplateRenderer:
         return _THOUGHT not in self._template((user, thinking, *new_messages), (), prompt=True)
 
     def _find_stop_ids(self) -> tuple[int, ...]:
-        ids = [self._hf.eos_token_id, *_generation_config_ends(self._hf)]
+        ids = [self._hf.eos_token_id, *generation_ends(Path(self._hf.name_or_path))]
         found = tuple(dict.fromkeys(int(i) for i in ids if i is not None))
         if not found:
             raise ConfigError(
@@ -281,16 +275,3 @@ def _anchor(new_messages: Sequence[Message]) -> tuple[Message, Message]:
 def _call_dict(call: ToolCall) -> dict[str, Any]:
     arguments: Any = call.raw if call.arguments is None else dict(call.arguments)
     return {"type": "function", "id": call.id, "function": {"name": call.name, "arguments": arguments}}
-
-
-def _generation_config_ends(tokenizer: Any) -> list[int]:
-    """The end tokens of generation_config.json, if the model folder has one."""
-    from transformers import GenerationConfig  # noqa: PLC0415 (as above)
-
-    try:
-        ends = GenerationConfig.from_pretrained(tokenizer.name_or_path, local_files_only=True).eos_token_id
-    except OSError:
-        return []
-    if ends is None:
-        return []
-    return [int(i) for i in ends] if isinstance(ends, list) else [int(ends)]
