@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import ray
 
-from rl_agent.algo.algorithm import build_algorithm
 from rl_agent.cluster.process import addressed, own_address, set_up
 from rl_agent.config.load import build
 from rl_agent.engine.vllm_server import free_port
@@ -50,6 +49,8 @@ class TrainerRank:
 
     def start(self, model_folder: Path, master_address: str, master_port: int, number_on_node: int) -> None:
         """Build the model, from scratch or from the folder's weights."""
+        from rl_agent.algo.algorithm import build_algorithm  # noqa: PLC0415 (imports torch; the controller knows this class too)
+
         cluster, workers = self._config.cluster, getattr(self._config.engine, "tensor_parallel", 1)
         self._sender.open(self._folder.root, receivers=workers * cluster.engine_replicas)
         self._trainer.setup(

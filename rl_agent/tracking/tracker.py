@@ -7,8 +7,6 @@ import math
 import uuid
 from typing import TYPE_CHECKING, Any, Final, Self
 
-import wandb
-
 from rl_agent.config.tracking import WandbMode
 from rl_agent.run_folder import write_atomic
 from rl_agent.secrets import require
@@ -37,12 +35,16 @@ class Tracker:
         self._folder = folder
         self._resolved = resolved
         self._run_id = run_id
+        self._wandb: Any = None
         self._run: Any = None
 
     def __enter__(self) -> Self:
         if self._config.wandb is WandbMode.online:
             require("WANDB_API_KEY", "tracking.wandb=online")
         if self._config.wandb is not WandbMode.disabled:
+            import wandb  # noqa: PLC0415 (a second of a start, where it is off)
+
+            self._wandb = wandb
             self._run = wandb.init(
                 mode="online" if self._config.wandb is WandbMode.online else "offline",
                 project=self._config.project,
@@ -66,7 +68,7 @@ class Tracker:
         if self._run is not None:
             self._run.finish(exit_code=0 if error is None else 1)
             self._run = None
-            wandb.teardown()  # ends wandb's own process, which would stay until this one ends
+            self._wandb.teardown()  # ends wandb's own process, which would stay until this one ends
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """One training step. Raises ValueError for a figure that is no finite number: missing is not zero (law 4)."""
@@ -83,7 +85,7 @@ class Tracker:
         if self._run is None or not rows:
             return
         cells = [[_cell(value) for value in row.values()] for row in rows]
-        self._run.log({name: wandb.Table(columns=list(rows[0]), data=cells, allow_mixed_types=True)}, step=step)
+        self._run.log({name: self._wandb.Table(columns=list(rows[0]), data=cells, allow_mixed_types=True)}, step=step)
 
     def rollouts(self, step: int, groups: Sequence[Group]) -> None:
         """Wandb's table of rollouts: `tracking.rollout_table` of the step's."""

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from safetensors import safe_open
-from safetensors.torch import save_file
 from typing_extensions import override
 
 if TYPE_CHECKING:
@@ -73,6 +72,8 @@ def write_tensors(folder: Path, tensors: Iterable[tuple[str, torch.Tensor]], *, 
 
 
 def _write_shard(folder: Path, number: int, shard: dict[str, torch.Tensor]) -> tuple[Path, list[str]]:
+    from safetensors.torch import save_file  # noqa: PLC0415 (imports torch; the controller knows this room's senders too)
+
     path = folder / f".shard-{number}.safetensors"
     save_file(shard, path, metadata={"format": "pt"})
     return path, list(shard)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rl_agent.algo.advantage.spread import group_means, says_nothing, to_tokens
+from rl_agent.algo.advantage.groups import group_means, says_nothing
+from rl_agent.algo.advantage.spread import to_tokens
 
 if TYPE_CHECKING:
     from rl_agent.algo.batch import Float32, Int32, TrainBatch

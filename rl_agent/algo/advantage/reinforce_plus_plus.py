@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rl_agent.algo.advantage.discount import discounted_sums
-from rl_agent.algo.advantage.spread import group_means, says_nothing, standardised
+from rl_agent.algo.advantage.groups import group_means, says_nothing
+from rl_agent.algo.advantage.spread import standardised
 from rl_agent.algo.advantage.trajectory import trajectories
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rl_agent.algo.advantage.spread import group_means, to_tokens
+from rl_agent.algo.advantage.groups import group_means
+from rl_agent.algo.advantage.spread import to_tokens
 from rl_agent.errors import LawError
 
 if TYPE_CHECKING:

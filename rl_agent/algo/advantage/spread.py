@@ -10,7 +10,7 @@ import torch
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from rl_agent.algo.batch import Bool, Float32, Int32, TrainBatch
+    from rl_agent.algo.batch import Bool, Float32, TrainBatch
 
 VARIANCE_FLOOR: Final = 1.0e-8
 """Added to a variance before its root is divided by."""
@@ -45,24 +45,3 @@ def standardised(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     own.sub_(own.mean())
     own.div_((own.dot(own) / (len(values) - 1) + VARIANCE_FLOOR).sqrt())
     return values
-
-
-def group_means(values: npt.NDArray[Any], groups: Int32, weights: npt.NDArray[Any] | None = None) -> Any:
-    """[R] float64: the (weighted) mean of each rollout's group; the rollout's own value where the weights sum to 0."""
-    number = np.unique(groups, return_inverse=True)[1]
-    own = values.astype(np.float64)
-    factor = np.ones(len(own)) if weights is None else weights.astype(np.float64)
-    total = np.bincount(number, weights=own * factor)[number]
-    sums = np.bincount(number, weights=factor)[number]
-    return np.where(sums > 0, total / np.where(sums > 0, sums, 1.0), own)
-
-
-def says_nothing(values: npt.NDArray[Any], groups: Int32) -> Bool:
-    """[R] bool: the rollout's group has one member, or all its values are equal."""
-    number = np.unique(groups, return_inverse=True)[1]
-    count = int(number.max(initial=-1)) + 1
-    low, high = np.full(count, np.inf), np.full(count, -np.inf)
-    np.minimum.at(low, number, values)
-    np.maximum.at(high, number, values)
-    equal: Bool = (low == high)[number]
-    return equal

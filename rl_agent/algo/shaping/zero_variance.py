@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rl_agent.algo.advantage.spread import says_nothing
+from rl_agent.algo.advantage.groups import says_nothing
 
 if TYPE_CHECKING:
     from rl_agent.algo.batch import Bool, Float32, Int32

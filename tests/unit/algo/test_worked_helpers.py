@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from rl_agent.algo.advantage.discount import discounted_sums
 from rl_agent.algo.advantage.gae import following, generalised_advantages
+from rl_agent.algo.advantage.groups import group_means, says_nothing
 from rl_agent.algo.advantage.grpo import group_advantages
-from rl_agent.algo.advantage.spread import group_means, says_nothing, standardised, to_tokens, whitened
+from rl_agent.algo.advantage.spread import standardised, to_tokens, whitened
 from rl_agent.algo.advantage.trajectory import trajectories
 from rl_agent.algo.base import CorrectionInput, LossTerms
 from rl_agent.algo.correction.decoupled import Decoupled
