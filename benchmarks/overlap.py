@@ -28,7 +28,7 @@ COMMON = (
     "harness=codex",
     "harness._target_=benchmarks.delayed.DelayedCodex",
     "harness.time_budget_s=120",
-    "rollout.max_concurrent=48",
+    "rollout.max_concurrent=96",
     "tracking=none",
 )
 MODES = {
