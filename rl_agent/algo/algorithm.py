@@ -13,7 +13,7 @@ from rl_agent.algo.base import CorrectionInput, LossTerms, MarksTokens, WithCrit
 from rl_agent.algo.correction.none import NoCorrection
 from rl_agent.algo.correction.proximal import approximated
 from rl_agent.algo.prepared import Prepared
-from rl_agent.algo.ratio import LOGPROB_FLOOR, floored, lie_within, log_ratio
+from rl_agent.algo.ratio import LOGPROB_FLOOR, floats, floored, lie_within, log_ratio
 from rl_agent.algo.scores import Need
 from rl_agent.config.algo import LrDecay, SegmentCredit
 from rl_agent.config.algo_parts import KlPlace, Proximal
@@ -208,7 +208,7 @@ class Algorithm:
         if self.kl.place is KlPlace.nowhere or not batch.loss_mask.any():
             return None
         reference = torch.from_numpy(batch.scores.get(Need.REFERENCE_LOGPROBS))
-        return self.kl(torch.from_numpy(old), reference, None) * torch.from_numpy(batch.loss_mask)
+        return self.kl(torch.from_numpy(old), reference, None).mul_(floats(torch.from_numpy(batch.loss_mask)))
 
 
 def build_algorithm(node: Any) -> Algorithm:

@@ -91,8 +91,12 @@ class TrainBatch:
 
     def trained_tokens(self) -> Int32:
         """[R] int32: trained tokens of each rollout."""
-        of_segment = self._segment_sums(self.loss_mask, np.int32)
+        of_segment = self.trained_of_segments()
         return np.bincount(self.segment_rollout, weights=of_segment, minlength=len(self.rewards)).astype(np.int32)
+
+    def trained_of_segments(self) -> Int32:
+        """[S] int32: trained tokens of each segment."""
+        return self._segment_sums(self.loss_mask, np.int32)
 
     def segment_sums(self, values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
         """[S] float64: the sum of a [T] array over each segment."""

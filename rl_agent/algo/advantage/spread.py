@@ -43,5 +43,5 @@ def standardised(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         values[:] = 0.0
         return values
     own.sub_(own.mean())
-    own.div_((own.dot(own) / (len(values) - 1) + VARIANCE_FLOOR).sqrt())
+    own.mul_((own.dot(own) / (len(values) - 1) + VARIANCE_FLOOR).rsqrt())
     return values

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
+
+from rl_agent.algo.ratio import floats
 
 if TYPE_CHECKING:
     from rl_agent.algo.batch import Float32, TrainBatch
@@ -21,8 +24,8 @@ class SequenceMean:
 
     def __call__(self, batch: TrainBatch) -> Float32:
         """[T] float32; segments without a trained token are not counted."""
-        trained = batch.segment_sums(batch.loss_mask)
+        trained = batch.trained_of_segments()
         segments = max(1, int((trained > 0).sum()))
         of_segment = (1.0 / (np.maximum(trained, 1) * segments)).astype(np.float32)
-        weights: Float32 = np.repeat(of_segment, batch.segment_lengths) * batch.loss_mask
-        return weights
+        weights = torch.from_numpy(np.repeat(of_segment, batch.segment_lengths))
+        return weights.mul_(floats(torch.from_numpy(batch.loss_mask))).numpy()

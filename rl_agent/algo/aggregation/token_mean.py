@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
+
+from rl_agent.algo.ratio import floats
 
 if TYPE_CHECKING:
     from rl_agent.algo.batch import Float32, TrainBatch
@@ -17,4 +20,6 @@ class TokenMean:
 
     def __call__(self, batch: TrainBatch) -> Float32:
         """[T] float32; all zero in a batch without a trained token."""
-        return batch.loss_mask * np.float32(1.0 / max(1, int(np.count_nonzero(batch.loss_mask))))
+        return (
+            floats(torch.from_numpy(batch.loss_mask)).mul_(1.0 / max(1, int(np.count_nonzero(batch.loss_mask)))).numpy()
+        )

@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
+import torch
 
+from rl_agent.algo.ratio import floats
 from rl_agent.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -32,4 +33,4 @@ class TokenSum:
     def __call__(self, batch: TrainBatch) -> Float32:
         """[T] float32; rollouts without a trained token are not counted."""
         rollouts = max(1, int((batch.trained_tokens() > 0).sum())) if self.per_rollout else 1
-        return batch.loss_mask * np.float32(1.0 / (self.constant * rollouts))
+        return floats(torch.from_numpy(batch.loss_mask)).mul_(1.0 / (self.constant * rollouts)).numpy()
