@@ -4,9 +4,9 @@
 
 Worked: x = 1, 2, 3 and d = 0.5: S = 2.75, 3.5, 3.
 
-Computed in blocks of `BLOCK` tokens, whatever trajectory they are of: a block times a triangle of powers of d, then the same sum
-over the blocks' first entries with d^BLOCK, carried back into the blocks. A block in which a trajectory ends is summed entry by
-entry instead, all such blocks at once, and nothing is carried over an end. So the result is the serial sum's but for rounding.
+Computed in blocks of `BLOCK` tokens, whatever trajectory they are of: a block times a triangle of powers of d, then what follows
+each block, by a scan over the blocks' first entries. A block in which a trajectory ends is summed entry by entry instead, all such
+blocks at once, and nothing is carried over an end. So the result is the serial sum's but for rounding.
 """
 
 from __future__ import annotations
@@ -23,19 +23,15 @@ if TYPE_CHECKING:
     Int64 = npt.NDArray[np.int64]
 
 BLOCK: Final = 16
-"""A small matrix product a block, and five rounds for a trajectory of a million tokens."""
+"""A small matrix product a block, and sixteen rounds of the scan for a trajectory of a million tokens."""
 
 
 def discounted_sums(
     values: npt.NDArray[Any], lengths: npt.NDArray[Any], discount: float, block: int = BLOCK
 ) -> Float64:
     """[n] values of trajectories that stand one after the other, [R] their lengths -> [n] float64."""
+    values = np.ascontiguousarray(values, dtype=np.float64)
     ends = np.cumsum(lengths, dtype=np.int64)[np.asarray(lengths) > 0] - 1
-    return _sums(np.ascontiguousarray(values, dtype=np.float64), ends, float(discount), block)
-
-
-def _sums(values: Float64, ends: Int64, discount: float, block: int) -> Float64:
-    """`ends`: [R] where each trajectory's last value stands, the last of them being the last of all."""
     full, count = len(values) // block, -(-len(values) // block)
     blocks = values[: full * block].reshape(-1, block)
     above = np.arange(block)[:, None] - np.arange(block)[None, :]
@@ -49,14 +45,24 @@ def _sums(values: Float64, ends: Int64, discount: float, block: int) -> Float64:
     broken[inside] = blocks[ended[inside]]
     broken[~inside, : len(values) - full * block] = values[full * block :]
     own, reach = _entry_by_entry(broken, ends, ended, discount)
-    sums[torch.from_numpy(ended)] = torch.from_numpy(own)
-    if count > 1:
-        following = np.zeros(count)
-        following[:-1] = _sums(np.ascontiguousarray(sums[:, 0].numpy()), ended, discount**block, block)[1:]
-        sums.addr_(torch.from_numpy(following), torch.from_numpy(discount ** np.arange(block, 0.0, -1.0)))
-        sums[torch.from_numpy(ended)] = torch.from_numpy(own + following[ended, None] * reach)
+    first, factors = sums[:, 0].numpy().copy(), np.full(count, discount**block, dtype=np.float64)
+    first[ended], factors[ended] = own[:, 0], reach[:, 0]
+    following = np.zeros(count)
+    following[:-1] = _scanned(first, factors)[1:]
+    sums.addr_(torch.from_numpy(following), torch.from_numpy(discount ** np.arange(block, 0.0, -1.0)))
+    sums[torch.from_numpy(ended)] = torch.from_numpy(own + following[ended, None] * reach)
     result: Float64 = sums.numpy().reshape(-1)[: len(values)]
     return result
+
+
+def _scanned(values: Float64, factors: Float64) -> Float64:
+    """[b] each: S_i = x_i + f_i * S_{i+1}, by doubling the reach of every sum; the last factor is 0. Both arrays are overwritten."""
+    step = 1
+    while step < len(values) and factors.any():
+        values[:-step] += factors[:-step] * values[step:]
+        factors[:-step] *= factors[step:]
+        step *= 2
+    return values
 
 
 def _entry_by_entry(values: Float64, ends: Int64, numbers: Int64, discount: float) -> tuple[Float64, Float64]:
