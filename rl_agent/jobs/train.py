@@ -66,15 +66,15 @@ async def _run(config: Config, folder: RunFolder, checkpoint: Checkpoint | None)
     ):
         console.say(f"run folder: {folder.root}")
         console.say("starting the policy server, the trainer and the rollout workers")
-        async with cluster(config, folder, model_folder, backend) as processes:
-            if checkpoint:
-                await processes.trainers.load(checkpoint.folder)
-                console.say(f"resuming after step {first}")
-            progress = Progress(
-                config, folder, tracker, console, held_out(model, source, model_folder), config.job.steps
-            )
-            await _train(config, processes, source, progress, checkpoint)
-            await processes.trainers.export(folder.model)
+        async with asyncio.TaskGroup() as beside:
+            making = beside.create_task(asyncio.to_thread(held_out, model, source, model_folder))
+            async with cluster(config, folder, model_folder, backend) as processes:
+                if checkpoint:
+                    await processes.trainers.load(checkpoint.folder)
+                    console.say(f"resuming after step {first}")
+                progress = Progress(config, folder, tracker, console, await making, config.job.steps)
+                await _train(config, processes, source, progress, checkpoint)
+                await processes.trainers.export(folder.model)
         progress.finish()
 
 
