@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.runs import recorded_steps, run, statuses
 
 P_RIGHT_RISE = 0.25
 REWARD_RISE = 0.15
@@ -24,19 +27,8 @@ REWARD_RISE = 0.15
 def one_run(harness: str, seed: int, folder: Path, overrides: list[str]) -> dict[str, Any]:
     """One run of the default, and its curve."""
     started = time.monotonic()
-    command = [
-        sys.executable,
-        "-m",
-        "rl_agent",
-        f"harness={harness}",
-        f"seed={seed}",
-        f"hydra.run.dir={folder}",
-        *overrides,
-    ]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=False)
-    if done.returncode:
-        raise SystemExit(f"harness={harness} seed={seed} ended with exit code {done.returncode}; see {folder}/run.log")
-    steps = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    run(folder, [f"harness={harness}", f"seed={seed}", *overrides])
+    steps = recorded_steps(folder)
     summary = json.loads((folder / "summary.json").read_text())
     rewards = [step["reward/mean"] for step in steps]
     p_right = [summary["p_right_before"], *(step["eval/p_right"] for step in steps)]
@@ -52,28 +44,18 @@ def one_run(harness: str, seed: int, folder: Path, overrides: list[str]) -> dict
         "segments_per_rollout_max": max(step["tokens/segments_per_rollout"] for step in steps),
         "logprob_diff_max": max(step["train/logprob_diff_max"] for step in steps if "train/logprob_diff_max" in step),
         "rollout_seconds_mean": round(sum(step["time/rollout"] for step in steps) / len(steps), 1),
-        "statuses": _statuses(steps),
+        "statuses": statuses(steps),
     }
 
 
-def _statuses(steps: list[dict[str, float]]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for step in steps:
-        for name, value in step.items():
-            if name.startswith("rollout/status/"):
-                status = name.removeprefix("rollout/status/")
-                counts[status] = counts.get(status, 0) + int(value)
-    return dict(sorted(counts.items()))
-
-
-def holds(run: dict[str, Any]) -> bool:
+def holds(figures: dict[str, Any]) -> bool:
     """Whether a run keeps all bounds."""
     return (
-        run["p_right_rise"] >= P_RIGHT_RISE
-        and run["reward_rise"] >= REWARD_RISE
-        and run["trainable_share_min"] == 1.0
-        and run["segments_per_rollout_max"] == 1.0
-        and run["logprob_diff_max"] < 1e-3
+        figures["p_right_rise"] >= P_RIGHT_RISE
+        and figures["reward_rise"] >= REWARD_RISE
+        and figures["trainable_share_min"] == 1.0
+        and figures["segments_per_rollout_max"] == 1.0
+        and figures["logprob_diff_max"] < 1e-3
     )
 
 
@@ -89,13 +71,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="rl_agent_learning_") as scratch:
         for harness in given.harness:
             for seed in given.seeds:
-                run = one_run(harness, seed, Path(scratch) / f"{harness}-{seed}", given.overrides)
-                runs.append({**run, "holds": holds(run)})
+                figures = one_run(harness, seed, Path(scratch) / f"{harness}-{seed}", given.overrides)
+                runs.append({**figures, "holds": holds(figures)})
                 print(json.dumps(runs[-1]), flush=True)
                 if given.json:
                     given.json.parent.mkdir(parents=True, exist_ok=True)
                     given.json.write_text(json.dumps({"runs": runs}, indent=1) + "\n")
-    sys.exit(0 if all(run["holds"] for run in runs) else 1)
+    sys.exit(0 if all(figures["holds"] for figures in runs) else 1)
 
 
 if __name__ == "__main__":

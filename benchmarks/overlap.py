@@ -11,18 +11,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from rl_agent.secrets import child_environment
+from benchmarks.runs import recorded_steps, run, statuses
 
-ROOT = Path(__file__).parents[1]
 SPEEDUP, P_RIGHT = 1.8, 0.05
 COMMON = (
     "harness=codex",
@@ -39,45 +36,17 @@ MODES = {
 
 def one_run(mode: str, seed: int, folder: Path, overrides: list[str]) -> dict[str, Any]:
     """One run, and what it came to. The first step is left out of the rate: nothing overlaps with it."""
-    command = [
-        sys.executable,
-        "-m",
-        "rl_agent",
-        *COMMON,
-        *MODES[mode],
-        f"seed={seed}",
-        f"hydra.run.dir={folder}",
-        *overrides,
-    ]
-    times: list[float] = []
-    with subprocess.Popen(
-        command,
-        cwd=ROOT,
-        env=child_environment({"PYTHONPATH": str(ROOT)}),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-    ) as run:
-        while run.poll() is None:
-            time.sleep(0.2)
-            steps = _steps(folder)
-            times += [time.monotonic()] * (len(steps) - len(times))
-    if run.returncode:
-        raise SystemExit(f"{mode} seed={seed} ended with exit code {run.returncode}; see {folder}/run.log")
-    steps = _steps(folder)
-    rollouts = [sum(int(n) for name, n in step.items() if name.startswith("rollout/status/")) for step in steps]
+    times = run(folder, [*COMMON, *MODES[mode], f"seed={seed}", *overrides])
+    steps = recorded_steps(folder)
+    later = sum(statuses(steps[1:]).values())
     return {
         "mode": mode,
         "seed": seed,
-        "rollouts_per_hour": round(sum(rollouts[1:]) / (times[-1] - times[0]) * 3600.0),
+        "rollouts_per_hour": round(later / (times[-1] - times[0]) * 3600.0),
         "p_right": [round(step["eval/p_right"], 3) for step in steps],
         "staleness_max": max(step.get("staleness/max", 0.0) for step in steps),
         "staleness_mean": round(sum(step.get("staleness/mean", 0.0) for step in steps) / len(steps), 3),
     }
-
-
-def _steps(folder: Path) -> list[dict[str, float]]:
-    path = folder / "metrics.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")] if path.is_file() else []
 
 
 def main() -> int:
