@@ -17,7 +17,7 @@ import torch
 from typing_extensions import override
 
 from rl_agent.algo.base import LossTerms
-from rl_agent.algo.ratio import LOG_RATIO_LIMIT, floats, lie_within
+from rl_agent.algo.ratio import LOG_RATIO_LIMIT, lie_within
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -62,7 +62,10 @@ class _ClippedSurrogate(torch.autograd.Function):
         clipped = loss > free
         torch.maximum(free, loss, out=loss)
         flat = clipped if saturated is None else saturated.logical_or_(clipped)
-        ctx.save_for_backward(negative.mul_(floats(~flat)), ratio)
+        slope = free.copy_((~flat).view(torch.uint8)).mul_(
+            negative
+        )  # in memory that is at hand, and bytes convert fast
+        ctx.save_for_backward(slope, ratio)
         ctx.mark_non_differentiable(ratio, clipped)
         return loss, ratio, clipped
 
