@@ -114,12 +114,13 @@ def kill(run: Command, victim: str, after: int) -> bool:
 
 
 def finish(tmp_path: Path, run: Command, story: list[str]) -> None:
-    """Let it end; where that is with an error, resume it."""
+    """Let it end; where that is with an error, resume it, or start it again if it was killed before it had a folder."""
     done = run.finish(timeout=300)
     run.assert_nothing_left()
     if done.returncode != 0:
         story.append(f"ended with {done.returncode}: {done.stderr.strip().splitlines()[-1:]}")
-        again = command(tmp_path, f"resume={run.output}")
+        begun = (run.output / "config.yaml").is_file()
+        again = command(tmp_path, f"resume={run.output}") if begun else command(tmp_path)
         done = again.run(timeout=300)
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
 
