@@ -208,7 +208,7 @@ class Algorithm:
         if self.kl.place is KlPlace.nowhere or not batch.loss_mask.any():
             return None
         reference = torch.from_numpy(batch.scores.get(Need.REFERENCE_LOGPROBS))
-        return self.kl(torch.from_numpy(old), reference, None).mul_(floats(torch.from_numpy(batch.loss_mask)))
+        return self.kl(torch.from_numpy(old), reference, None) * floats(torch.from_numpy(batch.loss_mask))
 
 
 def build_algorithm(node: Any) -> Algorithm:

@@ -62,9 +62,8 @@ class _ClippedSurrogate(torch.autograd.Function):
         clipped = loss > free
         torch.maximum(free, loss, out=loss)
         flat = clipped if saturated is None else saturated.logical_or_(clipped)
-        slope = free.copy_((~flat).view(torch.uint8)).mul_(
-            negative
-        )  # in memory that is at hand, and bytes convert fast
+        # in memory that is at hand, and bytes convert faster than bools
+        slope = free.copy_((~flat).view(torch.uint8)).mul_(negative)
         ctx.save_for_backward(slope, ratio)
         ctx.mark_non_differentiable(ratio, clipped)
         return loss, ratio, clipped
