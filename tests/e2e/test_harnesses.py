@@ -33,6 +33,8 @@ TASK = calc_task()
 FIX = "sed -i '2s|.*|    return a - b|' calc.py"
 TOKEN = "the-secret-of-the-session"
 NAMES = ("claude_code", "codex")
+COUNT_AGENTS = "cat /proc/[0-9]*/status | grep -E '^(State|Uid)' | grep -A1 '^State:.[^Z]' | grep -c '^Uid:.[1-9]'"
+"""Live processes of users. What was killed may be there as a zombie, until the sandbox's init has waited for it."""
 
 
 def harness(name: str, **changes: Any) -> Harness:
@@ -116,10 +118,6 @@ async def test_the_prompt_is_short_and_names_nothing_that_differs_between_rollou
         seen.append(json.dumps(parts))
     assert seen[0] == seen[1]
     assert len(seen[0]) < 6000
-
-
-COUNT_AGENTS = "cat /proc/[0-9]*/status | grep -E '^(State|Uid)' | grep -A1 '^State:.[^Z]' | grep -c '^Uid:.[1-9]'"
-"""Live processes of users. What was killed may be there as a zombie, until the sandbox's init has waited for it."""
 
 
 @pytest.mark.parametrize("name", NAMES)
