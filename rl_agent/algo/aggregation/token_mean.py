@@ -20,6 +20,5 @@ class TokenMean:
 
     def __call__(self, batch: TrainBatch) -> Float32:
         """[T] float32; all zero in a batch without a trained token."""
-        return (
-            floats(torch.from_numpy(batch.loss_mask)).mul_(1.0 / max(1, int(np.count_nonzero(batch.loss_mask)))).numpy()
-        )
+        trained = max(1, int(np.count_nonzero(batch.loss_mask)))
+        return floats(torch.from_numpy(batch.loss_mask)).mul_(1.0 / trained).numpy()

@@ -17,12 +17,11 @@ from rl_agent.algo.kl.adaptive import adapted
 from rl_agent.algo.kl.estimate import estimate
 from rl_agent.algo.ratio import floored, log_ratio
 from rl_agent.algo.scores import Need
-from rl_agent.config.algo_parts import KlEstimator
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from rl_agent.config.algo_parts import KlPlace
+    from rl_agent.config.algo_parts import KlEstimator, KlPlace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,14 +46,12 @@ class KlPenalty:
     def __call__(self, logprobs: Tensor, reference: Tensor, rollout_logprobs: Tensor | None) -> Tensor:
         """[t] float32, with a gradient through `logprobs`."""
         logprobs = floored(logprobs)
-        if self.estimator is KlEstimator.k1 and self.input_clamp is None:
-            value = logprobs - reference  # -r, in one array
-        else:
-            value = estimate(reference - logprobs, self.estimator, input_clamp=self.input_clamp)
+        apart = reference - logprobs
+        value = estimate(apart, self.estimator, input_clamp=self.input_clamp)
         if self.importance_weighted and rollout_logprobs is not None:
             weight = log_ratio(logprobs, rollout_logprobs).exp()
             if self.input_clamp is not None:  # a clamped token has no gradient, through its weight neither
-                weight = torch.where((reference - logprobs).abs() > self.input_clamp, weight.detach(), weight)
+                weight = torch.where(apart.abs() > self.input_clamp, weight.detach(), weight)
             value = value * weight
         return value if self.output_clamp is None else value.clamp(-self.output_clamp, self.output_clamp)
 
