@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -26,6 +25,7 @@ from rl_agent.tokens.untrusted import Guard
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from rl_agent.tokens.messages import Conversation
     from rl_agent.tokens.reply_parser import ReplyParser
@@ -60,7 +60,7 @@ class TemplateRenderer:
         self._parser = reply_parser or TaggedParser()
         self._encoder: Any = self._hf.backend_tokenizer
         self._guard = Guard.of(self._hf)
-        self._stop_ids = self._find_stop_ids()
+        self._stop_ids = self._find_stop_ids(model_folder)
         self._stop_texts = tuple(self._encoder.decode([i], skip_special_tokens=False) for i in self._stop_ids)
         self._end_of_turn = self._find_end_of_turn()
         self._middle_system = self._takes_middle_system()
@@ -222,8 +222,8 @@ class TemplateRenderer:
         thinking = Message(role=Role.ASSISTANT, content=_MARK, reasoning=_THOUGHT, tool_calls=assistant.tool_calls)
         return _THOUGHT not in self._template((user, thinking, *new_messages), (), prompt=True)
 
-    def _find_stop_ids(self) -> tuple[int, ...]:
-        ids = [self._hf.eos_token_id, *generation_ends(Path(self._hf.name_or_path))]
+    def _find_stop_ids(self, model_folder: Path) -> tuple[int, ...]:
+        ids = [self._hf.eos_token_id, *generation_ends(model_folder)]
         found = tuple(dict.fromkeys(int(i) for i in ids if i is not None))
         if not found:
             raise ConfigError(

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 _GENERIC: Final = "TokenizersBackend"
 """What transformers 5 writes for a tokenizer that is its `tokenizer.json` and nothing else."""
+_REMEDY: Final = "Remedy: point the model at a Hugging Face folder."
 
 
 def load_tokenizer(model_folder: Path) -> Any:
@@ -32,9 +33,7 @@ def load_tokenizer(model_folder: Path) -> Any:
 
         return AutoTokenizer.from_pretrained(str(model_folder), local_files_only=True)
     except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"no tokenizer in {model_folder}: {error}. Remedy: point the model at a Hugging Face folder."
-        ) from error
+        raise ConfigError(f"no tokenizer in {model_folder}: {error}. {_REMEDY}") from error
 
 
 def generation_ends(model_folder: Path) -> list[int]:
@@ -46,10 +45,13 @@ def generation_ends(model_folder: Path) -> list[int]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """A JSON object; empty where there is no such file."""
+    """A JSON object; empty where there is no such file. Raises ConfigError for anything else."""
     if not path.is_file():
         return {}
-    said = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        said = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ConfigError(f"{path} is not JSON: {error}. {_REMEDY}") from error
     if not isinstance(said, dict):
-        raise ConfigError(f"{path} is not a JSON object. Remedy: point the model at a Hugging Face folder.")
+        raise ConfigError(f"{path} is not a JSON object. {_REMEDY}")
     return said

@@ -37,10 +37,11 @@ def test_a_folder_of_another_class_goes_through_auto_tokenizer(tmp_path: Path) -
     assert type(load_tokenizer(folder)).__name__.startswith("Qwen2")
 
 
+@pytest.mark.parametrize("text", ["[]", '{"eos_token_id": '])
 @pytest.mark.parametrize("name", ["tokenizer_config.json", "generation_config.json"])
-def test_a_file_that_is_no_object_is_named(name: str, tmp_path: Path) -> None:
+def test_a_file_that_is_no_object_is_named(name: str, text: str, tmp_path: Path) -> None:
     folder = save_tokenizer(tmp_path)
-    (folder / name).write_text("[]")
+    (folder / name).write_text(text)
     with pytest.raises(ConfigError, match=name):
         generation_ends(folder) if name.startswith("generation") else load_tokenizer(folder)
 
