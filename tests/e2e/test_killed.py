@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 from rl_agent.rollout.ledger import Ledger
+from rl_agent.run_folder import CONFIG
 from tests.e2e.command import Command
 from tests.local import needs_root
 
@@ -119,7 +120,7 @@ def finish(tmp_path: Path, run: Command, story: list[str]) -> None:
     run.assert_nothing_left()
     if done.returncode != 0:
         story.append(f"ended with {done.returncode}: {done.stderr.strip().splitlines()[-1:]}")
-        begun = (run.output / "config.yaml").is_file()
+        begun = (run.output / CONFIG).is_file()
         again = command(tmp_path, f"resume={run.output}") if begun else command(tmp_path)
         done = again.run(timeout=300)
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
