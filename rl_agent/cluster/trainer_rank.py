@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import ray
 
 from rl_agent.cluster.process import addressed, own_address, set_up
 from rl_agent.config.load import build
-from rl_agent.engine.vllm_server import free_port
 from rl_agent.errors import WeightPushError
+from rl_agent.ports import hold_port, number
 from rl_agent.trainer.base import Trainer
 from rl_agent.weights.base import Probe, WeightSender
 
@@ -35,6 +36,7 @@ class TrainerRank:
         self._folder = folder
         self._rank = rank
         self._world_size = world_size
+        self._held = ExitStack()
         self._address = own_address(config)
         self._trainer: Trainer = build(config.trainer, Trainer)
         self._sender: WeightSender = build(addressed(config.weights, "host", self._address), WeightSender)
@@ -44,8 +46,9 @@ class TrainerRank:
         return str(ray.get_runtime_context().get_node_id())
 
     def meeting_point(self) -> tuple[str, int]:
-        """Where the other ranks can meet this one."""
-        return self._address, free_port(self._address) if self._world_size > 1 else 0
+        """Where the other ranks can meet this one: nobody else is given the port until it has started."""
+        held = self._held.enter_context(hold_port(self._address))
+        return self._address, number(held)
 
     def start(self, model_folder: Path, master_address: str, master_port: int, number_on_node: int) -> None:
         """Build the model, from scratch or from the folder's weights."""
@@ -53,19 +56,20 @@ class TrainerRank:
 
         cluster, workers = self._config.cluster, getattr(self._config.engine, "tensor_parallel", 1)
         self._sender.open(self._folder.root, receivers=workers * cluster.engine_replicas)
-        self._trainer.setup(
-            model_folder=model_folder,
-            algorithm=build_algorithm(self._config.algo),
-            seed=self._config.seed,
-            total_steps=self._config.job.steps,
-            rank=self._rank,
-            world_size=self._world_size,
-            master_address=master_address,
-            master_port=master_port,
-            local_rank=0
-            if cluster.trainer_gpus
-            else number_on_node,  # Ray shows a rank only the GPUs that it has reserved
-        )
+        with self._held:
+            self._trainer.setup(
+                model_folder=model_folder,
+                algorithm=build_algorithm(self._config.algo),
+                seed=self._config.seed,
+                total_steps=self._config.job.steps,
+                rank=self._rank,
+                world_size=self._world_size,
+                master_address=master_address,
+                master_port=master_port,
+                local_rank=0
+                if cluster.trainer_gpus
+                else number_on_node,  # Ray shows a rank only the GPUs that it has reserved
+            )
 
     def logprobs(self, sequences: Sequence[Int32]) -> list[Float32]:
         """See `trainer.base.Trainer`."""

@@ -11,7 +11,6 @@ import contextlib
 import re
 import shutil
 import signal
-import socket
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -20,6 +19,7 @@ import aiohttp
 
 from rl_agent.engine.vllm_client import VllmEngine
 from rl_agent.errors import ConfigError, EngineError
+from rl_agent.ports import hold_port, number
 from rl_agent.secrets import child_environment, is_root
 
 if TYPE_CHECKING:
@@ -101,28 +101,33 @@ class VllmServer:
                 f"model folder {model_folder} has no config.json; set model.path to a Hugging Face folder"
             )
         host = node_address if self.host == "auto" else self.host
-        port = self.port or free_port(host)
-        require_free_port(host, port, "engine.port")
-        self.url = f"http://{host}:{port}"
         self._log = log
-        with log.open("ab") as output:
-            self._process = await asyncio.create_subprocess_exec(
-                *_own_process_tree(self.nice),
-                sys.executable,
-                "-m",
-                "vllm.entrypoints.openai.api_server",
-                *self._arguments(model_folder, weight_backend, max_context_tokens),
-                *("--host", host, "--port", str(port)),
-                *(("--enable-sleep-mode",) if sleeps else ()),
-                *self.extra_args,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=output,
-                stderr=asyncio.subprocess.STDOUT,
-                env=child_environment(self._environment()),
-                start_new_session=True,
-                cwd=log.parent,
-            )
-        _set_session_nice(self._process.pid, self.nice)
+        with hold_port(host, self.port, key="engine.port") as held:  # vLLM takes half a minute before it binds
+            port = number(held)
+            self.url = f"http://{host}:{port}"
+            with log.open("ab") as output:
+                self._process = await asyncio.create_subprocess_exec(
+                    *_own_process_tree(self.nice),
+                    sys.executable,
+                    "-m",
+                    "vllm.entrypoints.openai.api_server",
+                    *self._arguments(model_folder, weight_backend, max_context_tokens),
+                    *("--host", host, "--port", str(port)),
+                    *(("--enable-sleep-mode",) if sleeps else ()),
+                    *self.extra_args,
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=asyncio.subprocess.STDOUT,
+                    env=child_environment(self._environment()),
+                    start_new_session=True,
+                    cwd=log.parent,
+                )
+            _set_session_nice(self._process.pid, self.nice)
+            await self._started()
+        return self.url
+
+    async def _started(self) -> None:
+        """Wait until the server answers; whatever was started is stopped if it does not."""
         try:
             async with asyncio.timeout(self.startup_timeout_s):
                 await self._until_healthy()
@@ -134,7 +139,6 @@ class VllmServer:
         except BaseException:
             await self.stop()
             raise
-        return self.url
 
     def client(self, address: str) -> VllmEngine:
         """See `engine.base.EngineServer`."""
@@ -237,23 +241,3 @@ def _set_session_nice(pid: int, nice: int) -> None:
     if nice and autogroup.exists():
         with contextlib.suppress(OSError):  # a better chance of the core, nothing that a run depends on
             autogroup.write_text(str(nice))
-
-
-def free_port(host: str) -> int:
-    """A TCP port of `host` that nothing listens on now."""
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
-
-
-def require_free_port(host: str, port: int, key: str) -> None:
-    """Raise ConfigError, naming the config key, if `port` is taken. Host `auto` is loopback here."""
-    host = LOOPBACK if host == "auto" else host
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            raise ConfigError(
-                f"port {port} on {host} cannot be used ({error.strerror}). Set {key}=0 to take a free one."
-            ) from error

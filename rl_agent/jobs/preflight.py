@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from rl_agent.config.load import build
-from rl_agent.engine.vllm_server import require_free_port
+from rl_agent.engine.vllm_server import LOOPBACK
 from rl_agent.errors import ConfigError
 from rl_agent.graders.base import Grader
 from rl_agent.graders.judge import PatchGrader
 from rl_agent.harnesses.base import Harness
+from rl_agent.ports import hold_port
 from rl_agent.sandboxes.base import SandboxProvider
 from rl_agent.trainer.legal import require_legal
 from rl_agent.trainer.shape import read_shape
@@ -55,7 +56,8 @@ def require_layout(config: Config, model_folder: Path) -> None:
 
 
 def _require_port(node: Any, host: str, key: str) -> None:
-    """`node` has fields `port` (0 or none: a free one will be taken) and `host`."""
+    """`node` has fields `port` (0 or none: a free one will be taken) and `host` (`auto` is loopback here)."""
     port = getattr(node, "port", 0)
     if port:
-        require_free_port(getattr(node, host), port, key)
+        address = getattr(node, host)
+        hold_port(LOOPBACK if address == "auto" else address, port, key=key).close()

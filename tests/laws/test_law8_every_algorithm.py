@@ -7,7 +7,6 @@ are not asked to survive a cut; those of a correction over a recomputed policy a
 from __future__ import annotations
 
 import dataclasses
-import socket
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rl_agent.graders.base import Verdict, VerdictStatus
+from rl_agent.ports import hold_port, number
 from rl_agent.rollout.batch import build_batch
 from rl_agent.rollout.group import Group, Rollout
 from rl_agent.tokens.segment import Segment, SegmentKind
@@ -132,11 +132,9 @@ def ranks() -> Iterator[ProcessPoolExecutor]:
 @pytest.mark.slow
 def test_two_gloo_ranks_have_the_loss_and_gradient_of_one(ranks: ProcessPoolExecutor) -> None:
     bundles = {name: algorithm(name) for name in NAMED}
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
-    both = [ranks.submit(share, rank, port, bundles) for rank in range(2)]
-    of_ranks = [future.result(timeout=120) for future in both]
+    with hold_port("127.0.0.1") as held:
+        both = [ranks.submit(share, rank, number(held), bundles) for rank in range(2)]
+        of_ranks = [future.result(timeout=120) for future in both]
     batch = random_batch([[9, 4], [7], [3, 8, 2], [9], [1], [6]], seed=11)
     for name in NAMED:
         whole = loss_and_gradient(bundles[name], batch)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -12,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from trainer_cases import TINY, gradients, grpo, import_megatron, random_batch, segments, trainer, weights
+
+from rl_agent.ports import hold_port, number
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -126,21 +127,16 @@ def alone(
     return found
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("model", "layout"), CASES)
 def test_two_ranks_do_what_one_does(
     alone: dict[str, tuple[Path, Seen]], ranks: ProcessPoolExecutor, model: str, layout: str
 ) -> None:
-    (folder, expected), port = alone[model], free_port()
-    both = [ranks.submit(work, rank, 2, port, folder, LAYOUTS[layout]) for rank in range(2)]
-    for future in both:
-        seen = future.result(timeout=120)
+    folder, expected = alone[model]
+    with hold_port("127.0.0.1") as held:
+        both = [ranks.submit(work, rank, 2, number(held), folder, LAYOUTS[layout]) for rank in range(2)]
+        answers = [future.result(timeout=120) for future in both]
+    for seen in answers:
         for own, scores in zip(seen.scores, expected.scores, strict=True):
             np.testing.assert_allclose(own, scores, atol=1e-5)
         assert seen.metrics[0] == pytest.approx(expected.metrics[0], rel=1e-4, abs=LOSS)
@@ -198,9 +194,11 @@ def _together(
     ranks: ProcessPoolExecutor, what: Callable[..., list[float]], folder: Path, scratch: Path, layout: dict[str, Any]
 ) -> list[list[float]]:
     """What each rank of a layout answers."""
-    count, port = (2 if layout else 1), free_port()  # `ONE` is empty
-    futures = [ranks.submit(what, rank, count, port, folder, scratch / "checkpoint", layout) for rank in range(count)]
-    return [future.result(timeout=120) for future in futures]
+    count = 2 if layout else 1  # `ONE` is empty
+    with hold_port("127.0.0.1") as held:
+        arguments = count, number(held), folder, scratch / "checkpoint", layout
+        futures = [ranks.submit(what, rank, *arguments) for rank in range(count)]
+        return [future.result(timeout=120) for future in futures]
 
 
 def _save_and_go_on(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from rl_agent.algo.scores import Need
 from rl_agent.config.algo import GaeAdvantageConfig, RolloutMeanConfig
 from rl_agent.config.algo_loss import DistillationLossConfig
 from rl_agent.config.algo_parts import DecoupledConfig, KlPenaltyConfig, KlPlace
+from rl_agent.ports import hold_port, number
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -76,12 +76,6 @@ def ranks() -> Any:
         yield pool
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("shape", "layout"), CASES.values(), ids=CASES)
 def test_every_score_and_the_critics_steps_are_those_of_one_process(
@@ -95,9 +89,10 @@ def test_every_score_and_the_critics_steps_are_those_of_one_process(
     (tmp_path / "model" / "config.json").write_text(json.dumps(shape))
     megatron_worker.submit(seed_teacher, tmp_path).result(timeout=120)
     expected = megatron_worker.submit(work, 0, 1, 0, tmp_path, {}).result(timeout=120)
-    port = free_port()
-    for future in [ranks.submit(work, rank, 2, port, tmp_path, layout) for rank in range(2)]:
-        seen = future.result(timeout=120)
+    with hold_port("127.0.0.1") as held:
+        both = [ranks.submit(work, rank, 2, number(held), tmp_path, layout) for rank in range(2)]
+        answers = [future.result(timeout=120) for future in both]
+    for seen in answers:
         for need in Need:
             np.testing.assert_allclose(seen["scores"][need], expected["scores"][need], atol=1e-4, err_msg=need)
         first, _, third, resumed = seen["metrics"]
