@@ -14,6 +14,7 @@ from ray._private.authentication.authentication_token_setup import maybe_enable_
 
 from rl_agent.cluster.calls import Actor
 from rl_agent.cluster.nodes import PACKAGE, require_nodes
+from rl_agent.cluster.own_node import own_node
 from rl_agent.cluster.placement import Placement
 from rl_agent.cluster.policy_server import PolicyServer
 from rl_agent.cluster.policy_servers import PolicyServers
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rl_agent.cluster.calls import Process
+    from rl_agent.cluster.own_node import OwnNode
     from rl_agent.config.schema import Config
     from rl_agent.engine.base import EngineLoad
     from rl_agent.rollout.group import EpisodeRequest, Rollout
@@ -119,7 +121,7 @@ async def cluster(
 
     Without `trains` there is no trainer: the engine keeps the weights of `model_folder` (job=rollout, job=evaluate).
     """
-    async with _ray(config, folder), _placement(config, _world(config) if trains else 0) as placement:
+    async with _ray(config, folder) as node, _placement(config, _world(config) if trains else 0) as placement:
         situation = Situation()
         servers: PolicyServers
 
@@ -161,7 +163,8 @@ async def cluster(
                     task.cancel()
                 await _stop(workers)
         finally:
-            await _stop(workers, servers)
+            if not node.lost:
+                await _stop(workers, servers)
 
 
 def _ranks(config: Config, folder: RunFolder, placement: Placement) -> list[Process]:
@@ -212,7 +215,7 @@ async def _time_limit(seconds: float) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def _ray(config: Config, folder: RunFolder) -> AsyncIterator[None]:
+async def _ray(config: Config, folder: RunFolder) -> AsyncIterator[OwnNode]:
     address = config.cluster.address
     set_for_children("RAY_USAGE_STATS_ENABLED", "0")
     set_for_children("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -221,7 +224,7 @@ async def _ray(config: Config, folder: RunFolder) -> AsyncIterator[None]:
     options: dict[str, Any] = {"num_cpus": 2, "include_dashboard": False} if address is None else {}
     if config.cluster.ship_code:
         options["runtime_env"] = {"py_modules": [str(PACKAGE)]}
-    async with reaped():
+    async with reaped(folder.root):
         try:
             if address is not None:  # Ray itself uses the user's token only where it has found the cluster by itself
                 maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
@@ -242,7 +245,8 @@ async def _ray(config: Config, folder: RunFolder) -> AsyncIterator[None]:
         try:
             if address is not None:
                 await asyncio.to_thread(require_nodes, folder)
-            yield
+            async with own_node() as node:
+                yield node
         finally:
             ray.shutdown()
 

@@ -1,9 +1,10 @@
-"""A small process that outlives a killed run just long enough to end what the run has started.
+"""A small process that ends what a run has started and left, however the run ends.
 
 Ray's own processes end with their driver, but for its agents, which can wait for ever for a head that is gone. The reaper
-notes the run's descendants as they come; when the run's process is gone, whatever of them is still there is killed.
+notes the run's descendants as they come. When the run's process is gone, whatever of them is still there is killed, and a
+run that could not say why it ended has it said; when the run ends by itself, only those that it has lost are.
 
-    python -m rl_agent.cluster.reaper <pid of the run>
+    python -m rl_agent.cluster.reaper <pid of the run> <run folder>
 """
 
 from __future__ import annotations
@@ -20,47 +21,84 @@ import psutil
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
 
 INTERVAL_S: Final = 1.0
 """Time between two looks at the descendants."""
 GRACE_S: Final = 2.0
 """Time for what ends by itself."""
+_POLL_S: Final = 0.05
+_STDIN: Final = 0
+_DONE: Final = b"."
+"""What a run that ends by itself says."""
 
 
 @asynccontextmanager
-async def reaped() -> AsyncIterator[None]:
-    """Inside, everything that this process starts is ended even if this process is killed."""
+async def reaped(folder: Path) -> AsyncIterator[None]:
+    """Inside, everything that this process starts is ended even if this process is killed.
+
+    What is no longer below this process at the end, such as an agent of Ray's that lost its head, is ended then; its other
+    children are left alone.
+    """
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
         "rl_agent.cluster.reaper",
         str(os.getpid()),
-        stdin=asyncio.subprocess.DEVNULL,
+        str(folder),
+        stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,
         start_new_session=True,
     )
     try:
         yield
     finally:
-        with suppress(ProcessLookupError):
-            process.terminate()
-        await process.wait()
+        await process.communicate(_DONE)
 
 
-def main(pid: int) -> None:
-    """Wait for the end of process `pid`, then kill what it left."""
+def main(pid: int, folder: str) -> None:
+    """Wait for the end of process `pid`, then end what it left."""
     known: set[psutil.Process] = set()
     with suppress(ProcessLookupError, psutil.NoSuchProcess):
         run, ended = psutil.Process(pid), os.pidfd_open(pid)
-        while not select.select([ended], [], [], INTERVAL_S)[0]:
+        awaited = [_STDIN, ended]
+        while ended not in (ready := select.select(awaited, [], [], INTERVAL_S)[0]):
+            if _STDIN in ready:
+                if os.read(_STDIN, 1):
+                    _end(known, run)
+                    return
+                awaited.remove(_STDIN)  # the run closed it by its end, which `ended` is about to tell
             known = {process for process in known if process.is_running()} | set(run.children(recursive=True))
+    sys.stderr.write(
+        f"error: the run's process {pid} ended without a word: it was killed (by hand, or for want of memory), or Ray's raylet on its "
+        f"machine was. What it had started is ended now. Remedy: continue with resume={folder}\n"
+    )
     time.sleep(GRACE_S)
-    for process in known:
+    _kill(known)
+
+
+def _end(known: set[psutil.Process], run: psutil.Process) -> None:
+    """End what is not below `run` any more. Most of it is about to end by itself."""
+    deadline = time.monotonic() + GRACE_S
+    while lost := {process for process in known if _lives(process)} - set(run.children(recursive=True)):
+        if time.monotonic() > deadline:
+            _kill(lost)
+            return
+        time.sleep(_POLL_S)
+
+
+def _lives(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    return False
+
+
+def _kill(processes: set[psutil.Process]) -> None:
+    for process in processes:
         if process.pid != os.getpid():
             with suppress(psutil.NoSuchProcess):
                 process.kill()
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), sys.argv[2])
