@@ -121,6 +121,7 @@ def finish(tmp_path: Path, run: Command, story: list[str]) -> None:
     if done.returncode != 0:
         story.append(f"ended with {done.returncode}: {done.stderr.strip().splitlines()[-1:]}")
         begun = (run.output / CONFIG).is_file()
+        assert "error: " in done.stderr or not lines(run), "an end without a word"
         again = command(tmp_path, f"resume={run.output}") if begun else command(tmp_path)
         done = again.run(timeout=300)
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
