@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import ray
-from ray.exceptions import RayActorError, RayError, RayTaskError
+from ray.exceptions import ObjectLostError, RayActorError, RayError, RayTaskError
 
 from rl_agent.errors import InfraError
 
@@ -61,6 +61,8 @@ async def result(reference: Awaitable[Any], who: str, *, ends: bool = False) -> 
         if isinstance(cause, Exception):
             raise cause from error
         raise
+    except ObjectLostError as error:
+        raise LostActorError(f"the node of {who} was lost, and with it an answer that was not yet fetched") from error
     except RayActorError as error:
         raise LostActorError(
             f"the process of {who} was lost: {str(error).splitlines()[0].rstrip('.')}. Its log is in the run folder's logs/."
