@@ -146,8 +146,12 @@ class PolicyServers:
         await self._all("wake")
 
     async def stop(self) -> None:
-        """End all of them."""
-        await asyncio.gather(*(replica.process.call("stop") for replica in self._replicas), return_exceptions=True)
+        """End all of them. One that is not up, and may never be, is not waited for."""
+        up = [replica for replica in self._replicas if replica.url is not None]
+        for replica in self._replicas:
+            if replica not in up:
+                replica.process.kill()
+        await asyncio.gather(*(replica.process.call("stop") for replica in up), return_exceptions=True)
 
     async def _all(self, method: str) -> None:
         await asyncio.gather(*(r.process.call(method) for r in self._replicas if r.url is not None))

@@ -108,9 +108,13 @@ class RolloutWorkers:
         return sum(counts)
 
     async def stop(self) -> None:
-        """Let each end what it has started."""
+        """Let each end what it has started. One that is not up, and may never be, is not waited for."""
         self._stopping = True
-        await asyncio.gather(*(worker.process.call("stop") for worker in self._workers), return_exceptions=True)
+        up = [worker for worker in self._workers if worker.ready]
+        for worker in self._workers:
+            if worker not in up:
+                worker.process.kill()
+        await asyncio.gather(*(worker.process.call("stop") for worker in up), return_exceptions=True)
 
     async def _keep(self, worker: _Worker) -> None:
         while (lost := await self._live(worker)) is not None and not self._stopping:

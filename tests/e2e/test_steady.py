@@ -7,6 +7,7 @@ import os
 import statistics
 import threading
 from collections import defaultdict
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 pytestmark = [needs_root, pytest.mark.e2e, pytest.mark.slow]
 
+INTERVAL_S = 0.05
 GROWTH = 1.05
 SLACK_BYTES = 3 << 20
 """What an allocator may keep besides: matters only for the small processes."""
@@ -52,11 +54,13 @@ class Watch:
     over: threading.Event = field(default_factory=threading.Event)
 
     def watch(self) -> None:
-        while not self.over.wait(0.2):
+        while not self.over.wait(INTERVAL_S):
             step = len(self.run.metrics())
             files = sum(len(names) for _, _, names in os.walk(self.run.output))  # folders may go meanwhile
             self.files[step] = min(files, self.files.get(step, files))
-            for process in self.family():
+            family = self.family()
+            tree = parents(family)
+            for process in family:
                 try:
                     with process.oneshot():
                         name = " ".join(process.cmdline())[:60].split(".")[0]  # Ray adds the method that runs
@@ -64,7 +68,7 @@ class Watch:
                             memory=process.memory_info().rss,
                             files=process.num_fds(),
                             threads=process.num_threads(),
-                            below=len(process.children(recursive=True)),
+                            below=below(process.pid, tree),
                         )
                 except psutil.Error:
                     continue
@@ -77,6 +81,20 @@ class Watch:
             return [main, *main.children(recursive=True)]
         except psutil.NoSuchProcess:
             return []
+
+
+def parents(processes: list[psutil.Process]) -> dict[int, int]:
+    found = {}
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            found[process.pid] = process.ppid()
+    return found
+
+
+def below(pid: int, tree: dict[int, int]) -> int:
+    """How many processes `pid` has below it."""
+    children = [child for child, parent in tree.items() if parent == pid]
+    return len(children) + sum(below(child, tree) for child in children)
 
 
 @dataclass(slots=True, frozen=True)

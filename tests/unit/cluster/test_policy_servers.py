@@ -96,6 +96,7 @@ class Server:
 
     async def start(self, model_folder: Path, weight_backend: str) -> str:
         await asyncio.sleep(0.01)
+        await self.world.room.wait()
         if self.world.broken:
             raise EngineError("it does not start")
         return f"address {self.number}.{len(self.world.lives[self.number])}"
@@ -122,7 +123,7 @@ class Server:
         return EngineLoad(kv_cache_usage=0.1 * (1 + self.number), running=2, waiting=1)
 
     async def stop(self) -> None:
-        pass
+        await self.world.room.wait()
 
     async def sleep(self) -> None:
         pass
@@ -136,6 +137,9 @@ class World:
         self.trainer = Trainer(streams=streams)
         self.lives: dict[int, list[Server]] = {n: [] for n in range(replicas)}
         self.broken = False
+        self.room = asyncio.Event()
+        """Whether there is a node for a server that starts."""
+        self.room.set()
         self.situation = Situation()
         cluster = SimpleNamespace(
             start_timeout_s=5.0, max_restarts=most, restart_window_s=600.0, engine_replicas=replicas
@@ -266,6 +270,22 @@ async def test_with_none_up_episodes_wait_and_a_server_lost_too_often_ends_the_r
         await world.until_serving(0)
         with pytest.raises(InfraError, match=r"policy server 0 was lost 3 times within 600 s.*it does not start"):
             await servers.serving()
+
+
+async def test_a_server_that_is_not_up_does_not_hold_up_the_end() -> None:
+    world = World(replicas=2)
+    async with up(world) as servers:
+        world.room.clear()
+        world.now(0).kill()
+        while len(world.lives[0]) == 1:
+            await asyncio.sleep(0.01)
+        ending = asyncio.create_task(servers.stop())
+        await asyncio.sleep(0.05)
+        assert world.now(0).dead.is_set()
+        assert not ending.done()  # the other one is asked
+        world.room.set()
+        await ending
+        assert "stop" in world.now(1).calls
 
 
 async def test_the_load_is_of_all_replicas_that_serve() -> None:

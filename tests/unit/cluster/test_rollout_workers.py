@@ -63,6 +63,7 @@ class Worker:
         await self.stopped.wait()
 
     async def ready(self) -> None:
+        await self.world.room.wait()
         await asyncio.sleep(0.01)
 
     async def renew(self, replicas: ReplicaSet) -> None:
@@ -83,6 +84,7 @@ class Worker:
         )
 
     async def stop(self) -> None:
+        await self.world.room.wait()
         self.stopped.set()
 
 
@@ -91,6 +93,9 @@ class World:
         self.lives: dict[int, list[Worker]] = {n: [] for n in range(workers)}
         self.most: Counter[int] = Counter()
         self.misconfigured = False
+        self.room = asyncio.Event()
+        """Whether there is a node for a worker that starts."""
+        self.room.set()
         self.situation = Situation()
         self.replicas = ReplicaSet(addresses=("a",))
         cluster = SimpleNamespace(max_restarts=most, restart_window_s=600.0, rollout_workers=workers)
@@ -155,6 +160,22 @@ async def test_a_cancelled_episode_is_counted_out() -> None:
             await asyncio.sleep(0.02)
             running.cancel()
         assert workers._workers[0].episodes == 0
+
+
+async def test_a_worker_that_is_not_up_does_not_hold_up_the_end() -> None:
+    world = World(workers=2)
+    async with up(world):
+        world.room.clear()
+        world.lives[0][0].kill()
+        while len(world.lives[0]) == 1:
+            await asyncio.sleep(0.01)
+        ending = asyncio.create_task(world.workers.stop())
+        await asyncio.sleep(0.05)
+        assert world.lives[0][1].dead.is_set()
+        assert not ending.done()  # the other one is asked
+        world.room.set()
+        await ending
+        assert world.lives[1][0].stopped.is_set()
 
 
 async def test_workers_are_told_where_the_policy_servers_are() -> None:
