@@ -277,15 +277,16 @@ async def test_a_server_that_is_not_up_does_not_hold_up_the_end() -> None:
     async with up(world) as servers:
         world.room.clear()
         world.now(0).kill()
-        while len(world.lives[0]) == 1:
-            await asyncio.sleep(0.01)
-        ending = asyncio.create_task(servers.stop())
+        await world.until_serving(1)
         await asyncio.sleep(0.05)
-        assert world.now(0).dead.is_set()
-        assert not ending.done()  # the other one is asked
-        world.room.set()
-        await ending
-        assert "stop" in world.now(1).calls
+        assert len(world.lives[0]) == 2  # it is started again, for which there is no room
+    ending = asyncio.create_task(servers.stop())
+    await asyncio.sleep(0.05)
+    assert world.now(0).dead.is_set()
+    assert not ending.done()  # the other one is asked
+    world.room.set()
+    await ending
+    assert "stop" in world.now(1).calls
 
 
 async def test_the_load_is_of_all_replicas_that_serve() -> None:

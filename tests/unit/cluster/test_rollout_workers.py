@@ -167,8 +167,8 @@ async def test_a_worker_that_is_not_up_does_not_hold_up_the_end() -> None:
     async with up(world):
         world.room.clear()
         world.lives[0][0].kill()
-        while len(world.lives[0]) == 1:
-            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.05)
+        assert len(world.lives[0]) == 2  # it is started again, for which there is no room
         ending = asyncio.create_task(world.workers.stop())
         await asyncio.sleep(0.05)
         assert world.lives[0][1].dead.is_set()
