@@ -52,6 +52,11 @@ class Actor:
             ray.kill(self._handle)
 
 
+def share(value: Any) -> Any:
+    """A large argument of calls to several processes: Ray copies it once, not once a call, and each node fetches it once."""
+    return ray.put(value)
+
+
 async def result(reference: Awaitable[Any], who: str, *, ends: bool = False) -> Any:
     """What a remote call returns. Cancelling the wait cancels the call, and with `ends` waits for its end."""
     try:

@@ -71,13 +71,15 @@ class TrainerRank:
                 else number_on_node,  # Ray shows a rank only the GPUs that it has reserved
             )
 
-    def logprobs(self, sequences: Sequence[Int32]) -> list[Float32]:
-        """See `trainer.base.Trainer`."""
-        return self._trainer.logprobs(sequences)
+    def logprobs(self, sequences: Sequence[Int32]) -> list[Float32] | None:
+        """See `trainer.base.Trainer`; only the first rank answers."""
+        found = self._trainer.logprobs(sequences)
+        return found if self._rank == 0 else None
 
-    def score(self, batch: TrainBatch, needs: frozenset[Need]) -> Scores:
-        """See `trainer.base.Trainer`."""
-        return self._trainer.score(batch, needs)
+    def score(self, batch: TrainBatch, needs: frozenset[Need]) -> Scores | None:
+        """See `trainer.base.Trainer`; only the first rank answers."""
+        scores = self._trainer.score(batch, needs)
+        return scores if self._rank == 0 else None
 
     def step(self, batch: TrainBatch) -> StepResult:
         """See `trainer.base.Trainer`."""

@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from rl_agent.cluster.calls import LostActorError
+from rl_agent.cluster.calls import LostActorError, share
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -29,9 +29,15 @@ PULSE_S: Final = 5.0
 class Trainers:
     """All ranks of the trainer, called together; rank 0 answers."""
 
-    def __init__(self, ranks: Sequence[Process], before_step: Callable[[], Awaitable[None]] | None = None) -> None:
+    def __init__(
+        self,
+        ranks: Sequence[Process],
+        before_step: Callable[[], Awaitable[None]] | None = None,
+        share: Callable[[Any], Any] = share,
+    ) -> None:
         """`before_step`: what has to give way before a training step (an engine on the same GPU)."""
         self._ranks = ranks
+        self._share = share
         self._before_step = before_step
         self.ahead = False
         """Whether the weights are newer than what was last announced."""
@@ -70,12 +76,12 @@ class Trainers:
 
     async def logprobs(self, sequences: Sequence[Int32]) -> list[Float32]:
         """Log-probability of each next token."""
-        found: list[Float32] = await self._all("logprobs", sequences)
+        found: list[Float32] = await self._all("logprobs", self._share(sequences))
         return found
 
     async def score(self, batch: TrainBatch, needs: frozenset[Need]) -> Scores:
         """What the batch lacks of `needs`."""
-        scores: Scores = await self._all("score", batch, needs)
+        scores: Scores = await self._all("score", self._share(batch), needs)
         return scores
 
     async def step(self, batch: TrainBatch) -> StepResult:
@@ -83,7 +89,7 @@ class Trainers:
         if self._before_step is not None:
             await self._before_step()
         self.ahead = True
-        done: StepResult = await self._all("step", batch)
+        done: StepResult = await self._all("step", self._share(batch))
         return done
 
     async def regroup(self, receivers: int) -> None:

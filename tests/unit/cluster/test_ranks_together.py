@@ -24,6 +24,7 @@ class Rank:
         self.number = number
         self.gone = False
         self.started: tuple[Any, ...] = ()
+        self.given: tuple[Any, ...] = ()
 
     async def call(self, method: str, *arguments: Any, ends: bool = False) -> Any:
         await asyncio.sleep(0)
@@ -31,6 +32,7 @@ class Rank:
             raise LostActorError(f"the process of trainer rank {self.number} was lost.")
         if method not in {"place", "meeting_point"}:
             self.story.append(method)
+        self.given = arguments
         if method == "start":
             self.started = arguments
         return {"place": self.node, "meeting_point": ("10.0.0.5", 4321), "announce": (None, None)}.get(method, method)
@@ -45,7 +47,7 @@ def ranks(*nodes: str) -> tuple[list[Rank], list[str]]:
 
 
 def trainers(of: list[Rank], **more: Any) -> Trainers:
-    return Trainers(cast("list[Process]", of), **more)
+    return Trainers(cast("list[Process]", of), **{"share": lambda value: value, **more})
 
 
 async def test_ranks_meet_at_the_first_ones_address_and_know_their_place_on_their_node() -> None:
@@ -62,6 +64,21 @@ async def test_the_engine_sleeps_before_the_step_begins() -> None:
 
     await trainers(made, before_step=sleep).step(cast("Any", None))
     assert story == ["sleep", "step", "step"]
+
+
+async def test_a_batch_is_handed_out_once_for_all_ranks() -> None:
+    made, _ = ranks("a", "b", "c")
+    shared: list[str] = []
+
+    def share(value: str) -> str:
+        shared.append(value)
+        return f"where {value} is"
+
+    trainer = trainers(made, share=share)
+    for ask, what in ((trainer.step, "a batch"), (trainer.logprobs, "sequences")):
+        await ask(cast("Any", what))
+        assert [rank.given for rank in made] == [(f"where {what} is",)] * 3
+    assert shared == ["a batch", "sequences"]
 
 
 async def test_weights_are_ahead_from_a_step_to_the_next_announcement() -> None:
