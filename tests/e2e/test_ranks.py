@@ -56,7 +56,9 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
         pytest.param(("trainer.tensor_parallel=2",), id="two halves", marks=pytest.mark.long),
     ],
 )
-def test_two_ranks_have_the_curve_of_one_and_resume(layout: tuple[str, ...], tmp_path: Path, alone: list[float]) -> None:
+def test_two_ranks_have_the_curve_of_one_and_resume(
+    layout: tuple[str, ...], tmp_path: Path, alone: list[float]
+) -> None:
     run, values = curve(tmp_path, *layout)
     assert values == pytest.approx(alone[:2], abs=1e-3)
     again = command(tmp_path, *layout, "job.steps=3", f"resume={run.output}")
