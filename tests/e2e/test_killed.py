@@ -187,7 +187,7 @@ def killed(tmp_path: Path, victim: str, after: int, undisturbed: list[float]) ->
 
 @pytest.mark.parametrize(("victim", "after"), SAMPLE, ids=[victim.replace(" ", "-") for victim, _ in SAMPLE])
 def test_a_killed_process_costs_time_only(victim: str, after: int, tmp_path: Path, undisturbed: list[float]) -> None:
-    log.info(killed(tmp_path, victim, after, undisturbed))
+    log.warning(killed(tmp_path, victim, after, undisturbed))
 
 
 @pytest.mark.long
@@ -199,4 +199,4 @@ def test_a_process_killed_at_random_moments_costs_time_only(
     moments = random.Random(victim)
     for number in range(7):
         folder = tmp_path / str(number)
-        log.info(killed(folder, victim, moments.randrange(EVENTS), undisturbed))
+        log.warning(killed(folder, victim, moments.randrange(EVENTS), undisturbed))  # in the report of `-rA`, too
