@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import socket
+from typing import Final
 
 from rl_agent.errors import ConfigError
+
+LOOPBACK: Final = "127.0.0.1"
 
 
 def hold_port(host: str, port: int = 0, *, key: str = "") -> socket.socket:

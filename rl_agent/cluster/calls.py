@@ -12,7 +12,7 @@ from ray.exceptions import ObjectLostError, RayActorError, RayError, RayTaskErro
 from rl_agent.errors import InfraError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Sequence
 
 END_S: Final = 15.0
 """How long the end of a cancelled call is waited for: what it leaves, such as a sandbox, is gone within 5 s."""
@@ -55,6 +55,13 @@ class Actor:
 def share(value: Any) -> Any:
     """A large argument of calls to several processes: Ray copies it once, not once a call, and each node fetches it once."""
     return ray.put(value)
+
+
+async def stop(up: Sequence[Process], others: Sequence[Process]) -> None:
+    """Let each process that is up end what it has started. One that is not, and may never be, is not waited for."""
+    for process in others:
+        process.kill()
+    await asyncio.gather(*(process.call("stop") for process in up), return_exceptions=True)
 
 
 async def result(reference: Awaitable[Any], who: str, *, ends: bool = False) -> Any:

@@ -15,6 +15,7 @@ import psutil
 import ray
 
 from rl_agent.errors import InfraError
+from rl_agent.ports import LOOPBACK
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -69,7 +70,7 @@ def _servers() -> dict[str, int]:
     node = next(node for node in ray.nodes() if node["NodeID"] == here.get_node_id())
     ports = {"raylet": node["NodeManagerPort"]}
     head, _, port = here.gcs_address.rpartition(":")
-    if head in {node["NodeManagerAddress"], "127.0.0.1"}:
+    if head in {node["NodeManagerAddress"], LOOPBACK}:
         ports["global control store"] = int(port)
     listeners = {
         connection.laddr.port: connection.pid

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from rl_agent.cluster.calls import stop
 from rl_agent.cluster.situation import RestartLimit
 from rl_agent.config.engine import UpdateMode
 from rl_agent.engine.base import EngineLoad, total_load
@@ -146,12 +147,9 @@ class PolicyServers:
         await self._all("wake")
 
     async def stop(self) -> None:
-        """End all of them. One that is not up, and may never be, is not waited for."""
-        up = [replica for replica in self._replicas if replica.url is not None]
-        for replica in self._replicas:
-            if replica not in up:
-                replica.process.kill()
-        await asyncio.gather(*(replica.process.call("stop") for replica in up), return_exceptions=True)
+        """End all of them."""
+        replicas = self._replicas
+        await stop([r.process for r in replicas if r.url is not None], [r.process for r in replicas if r.url is None])
 
     async def _all(self, method: str) -> None:
         await asyncio.gather(*(r.process.call(method) for r in self._replicas if r.url is not None))

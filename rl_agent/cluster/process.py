@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import ray
 
+from rl_agent.ports import LOOPBACK
+
 if TYPE_CHECKING:
     from pathlib import Path
 
     from rl_agent.config.schema import Config
 
-LOOPBACK: Final = "127.0.0.1"
 AUTO: Final = "auto"
 """In the place of an address: this process's own."""
 

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rl_agent.cluster.calls import LostActorError
+from rl_agent.cluster.calls import LostActorError, stop
 from rl_agent.cluster.situation import RestartLimit
 from rl_agent.errors import InfraError
 from rl_agent.rollout.group import AbortReason, aborted
@@ -108,13 +108,10 @@ class RolloutWorkers:
         return sum(counts)
 
     async def stop(self) -> None:
-        """Let each end what it has started. One that is not up, and may never be, is not waited for."""
+        """Let each end what it has started."""
         self._stopping = True
-        up = [worker for worker in self._workers if worker.ready]
-        for worker in self._workers:
-            if worker not in up:
-                worker.process.kill()
-        await asyncio.gather(*(worker.process.call("stop") for worker in up), return_exceptions=True)
+        workers = self._workers
+        await stop([w.process for w in workers if w.ready], [w.process for w in workers if not w.ready])
 
     async def _keep(self, worker: _Worker) -> None:
         while (lost := await self._live(worker)) is not None and not self._stopping:

@@ -35,7 +35,7 @@ class Trainers:
         before_step: Callable[[], Awaitable[None]] | None = None,
         share: Callable[[Any], Any] = share,
     ) -> None:
-        """`before_step`: what has to give way before a training step (an engine on the same GPU)."""
+        """`before_step`: what has to give way before a training step (an engine on the same GPU). `share`: see `calls.share`."""
         self._ranks = ranks
         self._share = share
         self._before_step = before_step

@@ -19,14 +19,13 @@ import aiohttp
 
 from rl_agent.engine.vllm_client import VllmEngine
 from rl_agent.errors import ConfigError, EngineError
-from rl_agent.ports import hold_port, number
+from rl_agent.ports import LOOPBACK, hold_port, number
 from rl_agent.secrets import child_environment, is_root
 
 if TYPE_CHECKING:
     from rl_agent.config.engine import UpdateMode
 
 SERVED_NAME: Final = "policy"
-LOOPBACK: Final = "127.0.0.1"
 _KEEP_ALIVE_S: Final = 3600
 """Longer than any pause between two requests of ours, so that the server never closes a pooled connection first."""
 _STOP_TIMEOUT_S: Final = 15.0

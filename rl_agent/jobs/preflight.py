@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from rl_agent.config.load import build
-from rl_agent.engine.vllm_server import LOOPBACK
 from rl_agent.errors import ConfigError
 from rl_agent.graders.base import Grader
 from rl_agent.graders.judge import PatchGrader
 from rl_agent.harnesses.base import Harness
-from rl_agent.ports import hold_port
+from rl_agent.ports import LOOPBACK, hold_port
 from rl_agent.sandboxes.base import SandboxProvider
 from rl_agent.trainer.legal import require_legal
 from rl_agent.trainer.shape import read_shape

@@ -16,6 +16,7 @@ from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 from typing_extensions import override
 
 from rl_agent.errors import ConfigError, WeightPushError
+from rl_agent.ports import LOOPBACK
 from rl_agent.weights.base import WeightUpdate
 from rl_agent.weights.buckets import bucket_bytes, pack, plan_buckets
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
     from rl_agent.weights.buckets import TensorInfo
 
-LOOPBACK = "127.0.0.1"
 SENDER = 0
 """Rank of the trainer in the group that it shares with the engine's workers."""
 

@@ -12,7 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 ROOT = Path(__file__).parent.parent.parent
+SCRIPTED = ("tracking=none", "debug=fast", "algo=sft", "algo.group_size=1", "engine=demonstrator")
+"""A run without a sampler: the engine is the script that solves the toy tasks, and the algorithm learns its tokens by heart."""
 GONE_S = 30.0
 """How long what a killed process started may take to follow it."""
 
@@ -62,6 +66,15 @@ class Command:
         """The lines of metrics.jsonl so far."""
         path = self.output / "metrics.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+
+    def family(self) -> list[psutil.Process]:
+        """Its process and all below it; empty once it is gone."""
+        assert self.process is not None
+        try:
+            main = psutil.Process(self.process.pid)
+            return [main, *main.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return []
 
     def processes(self) -> list[str]:
         """Command lines of live processes with the mark, or with the run folder in their arguments."""

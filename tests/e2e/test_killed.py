@@ -19,7 +19,7 @@ import pytest
 
 from rl_agent.rollout.ledger import Ledger
 from rl_agent.run_folder import CONFIG
-from tests.e2e.command import Command
+from tests.e2e.command import SCRIPTED, Command
 from tests.local import needs_root
 
 if TYPE_CHECKING:
@@ -57,13 +57,9 @@ def command(tmp_path: Path, *more: str) -> Command:
     return Command(
         output=tmp_path / "run",
         overrides=(
-            "tracking=none",
-            "debug=fast",
-            "algo=sft",
-            "algo.group_size=1",
+            *SCRIPTED,
             "algo.max_staleness=1",
             "algo.lr=0.001",
-            "engine=demonstrator",
             "engine.delay_s=0.2",
             f"job.steps={STEPS}",
             "job.save_every=1",
@@ -85,13 +81,8 @@ def lines(run: Command) -> int:
 
 def find(run: Command, pattern: str) -> list[psutil.Process]:
     """Processes of the run whose command line is like that, the youngest last."""
-    assert run.process is not None
     found = []
-    try:
-        family = [psutil.Process(run.process.pid), *psutil.Process(run.process.pid).children(recursive=True)]
-    except psutil.NoSuchProcess:
-        return []
-    for process in family:
+    for process in run.family():
         try:
             if re.search(pattern, " ".join(process.cmdline()) + " "):
                 found.append(process)
@@ -116,10 +107,12 @@ def kill(run: Command, victim: str, after: int) -> bool:
 
 def finish(tmp_path: Path, run: Command, story: list[str]) -> None:
     """Let it end; where that is with an error, resume it, or start it again if it was killed before it had a folder."""
+    since = time.monotonic()
     done = run.finish(timeout=300)
+    took = time.monotonic() - since
     run.assert_nothing_left()
     if done.returncode != 0:
-        story.append(f"ended with {done.returncode}: {done.stderr.strip().splitlines()[-1:]}")
+        story.append(f"ended after {took:.1f} s with {done.returncode}: {done.stderr.strip().splitlines()[-1:]}")
         begun = (run.output / CONFIG).is_file()
         assert "error: " in done.stderr or not lines(run), "an end without a word"
         again = command(tmp_path, f"resume={run.output}") if begun else command(tmp_path)

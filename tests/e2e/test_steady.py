@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from tests.e2e.command import Command
+from tests.e2e.command import SCRIPTED, Command
 from tests.local import needs_root
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Watch:
             step = len(self.run.metrics())
             files = sum(len(names) for _, _, names in os.walk(self.run.output))  # folders may go meanwhile
             self.files[step] = min(files, self.files.get(step, files))
-            family = self.family()
+            family = self.run.family()
             tree = parents(family)
             for process in family:
                 try:
@@ -73,14 +73,6 @@ class Watch:
                 except psutil.Error:
                     continue
                 self.seen[process.pid, name][step].append(sample)
-
-    def family(self) -> list[psutil.Process]:
-        assert self.run.process is not None
-        try:
-            main = psutil.Process(self.run.process.pid)
-            return [main, *main.children(recursive=True)]
-        except psutil.NoSuchProcess:
-            return []
 
 
 def parents(processes: list[psutil.Process]) -> dict[int, int]:
@@ -132,12 +124,8 @@ def test_many_steps_leave_everything_as_small_as_a_few(steps: int, early: range,
     run = Command(
         output=tmp_path / "run",
         overrides=(
-            "tracking=none",
-            "debug=fast",
-            "algo=sft",
-            "algo.group_size=1",
+            *SCRIPTED,
             "algo.max_staleness=1",
-            "engine=demonstrator",
             f"job.steps={steps}",
             "job.save_every=5",
             "job.eval_every=10",
