@@ -12,6 +12,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from rl_agent.config.schema import register
+from tests import left
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,37 +29,18 @@ def registered() -> None:
     OmegaConf.register_new_resolver("rl_agent.run_dir", lambda *parts: "/".join(str(p) for p in parts), replace=True)
 
 
-def _mounts() -> set[str]:
-    """All but network namespaces: a test beside this one may just have some, and looks after them itself."""
-    points = {line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()}
-    return {point for point in points if not point.startswith("/run/netns")}
-
-
-def _children() -> set[int]:
-    return {child.pid for child in psutil.Process().children(recursive=True) if _counts(child)}
-
-
-def _counts(process: psutil.Process) -> bool:
-    """All but zombies, and the helper that Python starts once for spawned processes and keeps to its own end."""
-    try:
-        helper = any("multiprocessing.resource_tracker" in word for word in process.cmdline())
-        return not helper and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
 @pytest.fixture(autouse=True)
 def nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fails a test that leaves a process or a mount. Fixtures with a wider scope are started before the first look."""
     for name in ("megatron_worker", "vllm_url", "warm_engine"):
         if name in request.fixturenames:
             request.getfixturevalue(name)
-    mounts, children = _mounts(), _children()
+    mounts, children = left.mounts(), left.children()
     yield
     gc.collect()
     deadline = time.monotonic() + GRACE_S
-    while (left := _children() - children) and time.monotonic() < deadline:
+    while (remaining := left.children() - children) and time.monotonic() < deadline:
         time.sleep(0.05)
-    names = [" ".join(psutil.Process(pid).cmdline())[:120] for pid in left if psutil.pid_exists(pid)]
-    assert not left, f"processes left behind: {names}"
-    assert _mounts() <= mounts, f"mounts left behind: {_mounts() - mounts}"
+    names = [" ".join(psutil.Process(pid).cmdline())[:120] for pid in remaining if psutil.pid_exists(pid)]
+    assert not remaining, f"processes left behind: {names}"
+    assert not (more := left.mounts() - mounts), f"mounts left behind: {more}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
@@ -19,9 +18,12 @@ from rl_agent.tasks.toy import toy_tasks
 from rl_agent.trainer.tiny import WARM_STARTS
 from tests.conftest import CONF
 from tests.e2e.slow_sandbox import CHOICE, REACHED
+from tests.left import mounts
 from tests.local import needs_root
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rl_agent.cluster.bring_up import Cluster
     from rl_agent.config.schema import Config
 
@@ -58,8 +60,7 @@ def processes() -> set[str]:
 
 
 def left_on_the_machine(state: Path) -> tuple[set[str], set[str], set[str]]:
-    mounts = {line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()}
-    return processes(), mounts, {path.name for path in state.iterdir()}
+    return processes(), mounts(), {path.name for path in state.iterdir()}
 
 
 def request(name: str) -> EpisodeRequest:
