@@ -2,6 +2,7 @@
 
     RlAgentError
     ├── ConfigError         the user's configuration; never retried; listed before anything starts
+    │   └── ImageError          an image that does not exist or is none; of a task in a run: SetupError
     ├── SetupError          a task's image, workspace or pre_commands; not retried; the rollout is aborted, never reward 0
     ├── HarnessError        the agent CLI is missing, damaged or cannot be started; not retried
     ├── GraderError         the grader itself failed (not the tests); retried, then `infra_error`
@@ -23,6 +24,10 @@ class RlAgentError(Exception):
 
 class ConfigError(RlAgentError):
     """The configuration is wrong: unknown key, contradiction, unreadable file."""
+
+
+class ImageError(ConfigError):
+    """An image does not exist, or is none: the only thing at a boot that may be a task's own fault."""
 
 
 class SetupError(RlAgentError):

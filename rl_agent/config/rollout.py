@@ -47,7 +47,7 @@ class FailuresConfig:
     outage_limit_s: float = 3600.0
     """An outage that lasts longer ends the run."""
     max_error_rate: float = 0.5
-    """Share of the last rollouts that may be broken by infrastructure; more end the run."""
+    """Share of the last rollouts that may be broken before they are graded: infrastructure, set-up, own bugs; more end the run."""
     window: int = 100
     """How many rollouts that share is taken over."""
     max_bugs: int = 8

@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from rl_agent.errors import ConfigError, SetupError
+from rl_agent.errors import ImageError, SetupError
 from rl_agent.graders.git_objects import Repository, file_mode, make_repository_files
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ async def booted(provider: SandboxProvider, task: Task, **options: Any) -> Async
     async with AsyncExitStack() as stack:
         try:
             sandbox = await stack.enter_async_context(provider.boot(task.image, **options))
-        except ConfigError as error:  # a run's other tasks have images of their own
+        except ImageError as error:  # a run's other tasks have images of their own
             raise SetupError(f"task {task.task_id}: {error}") from error
         yield sandbox
 

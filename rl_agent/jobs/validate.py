@@ -1,4 +1,7 @@
-"""Tries every task before it is trained on: its gold patch must pass, again and again, and doing nothing must fail."""
+"""Tries every task before it is trained on: its gold patch must pass, again and again, and doing nothing must fail.
+
+What infrastructure breaks says nothing about the task: it is tried again, then left undecided, and a resumed job takes it up.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +19,11 @@ from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from rl_agent.config.load import build
-from rl_agent.errors import ConfigError, GraderError, SandboxError, SetupError
-from rl_agent.graders.base import Grader, VerdictStatus
+from rl_agent.errors import ConfigError, GraderError, InfraError, SetupError
+from rl_agent.graders.base import Grader, Verdict, VerdictStatus
 from rl_agent.graders.patch import capture
 from rl_agent.graders.workspace import booted, prepare
+from rl_agent.rollout.failures import LONGEST_PAUSE_S
 from rl_agent.run_folder import QUARANTINE, write_atomic
 from rl_agent.sandboxes.base import SandboxProvider
 from rl_agent.tasks.source import TaskSource
@@ -27,6 +31,7 @@ from rl_agent.tasks.source import TaskSource
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from rl_agent.config.rollout import FailuresConfig
     from rl_agent.config.schema import Config
     from rl_agent.run_folder import RunFolder
     from rl_agent.tasks.task import Task
@@ -91,15 +96,17 @@ async def _run(config: Config, folder: RunFolder) -> None:
             provider, grader, Workspaces(provider, config.rollout.workspace_timeout_s), passes=config.job.passes
         )
         left = (task for task in tasks if task.task_id not in known)
+        attempts = Attempts(validator, config.rollout.failures, retries=config.rollout.retries)
         async with asyncio.TaskGroup() as workers:
             for _ in range(config.job.concurrent):
-                workers.create_task(_work(validator, left, found))
+                workers.create_task(_work(attempts, left, found))
     good = counts.pop("", 0)
     summary = {
         "tasks": good + counts.total(),
         "validated": good,
         "quarantined": counts.total(),
         "reasons": dict(counts),
+        "undecided": attempts.undecided,
         "without_gold_patch": len(without_gold),
         "seconds": round(time.perf_counter() - started, 1),
     }
@@ -107,12 +114,17 @@ async def _run(config: Config, folder: RunFolder) -> None:
     console.print(f"{good} of {summary['tasks']} tasks are good; in quarantine: {dict(counts) or 'none'}")
     if without_gold:
         console.print(f"{len(without_gold)} tasks have no gold patch: it is not known that they can be solved")
+    if attempts.undecided:
+        console.print(
+            f"{attempts.undecided} tasks could not be tried for faults of the infrastructure (run.log): resume={folder.root} tries them again"
+        )
     console.print(f"train without them: data.quarantine={folder.root / QUARANTINE}")
 
 
-async def _work(validator: Validator, tasks: Iterator[Task], found: Callable[[Finding], None]) -> None:
+async def _work(attempts: Attempts, tasks: Iterator[Task], found: Callable[[Finding], None]) -> None:
     for task in tasks:
-        found(await validator.validate(task))
+        if (finding := await attempts.finding(task)) is not None:
+            found(finding)
 
 
 def _tasks(source: TaskSource, config: Config) -> Iterator[Task]:
@@ -144,12 +156,12 @@ class Workspaces:
         self._timeout_s = timeout_s
 
     async def problem(self, task: Task) -> str:
-        """What is wrong with the agent's workspace; empty if nothing is."""
+        """What is wrong with the agent's workspace; empty if nothing is. Raises SandboxError."""
         try:
             labels = {"task": task.task_id, "role": "validation"}
             async with booted(self._provider, task, lifetime_s=3 * self._timeout_s, labels=labels) as sandbox:
                 patch = await capture(sandbox, await prepare(sandbox, task, timeout_s=self._timeout_s))
-        except (SandboxError, SetupError, GraderError) as error:
+        except (SetupError, GraderError) as error:
             return str(error)
         if patch:
             return f"the work tree changes by itself: {patch[:DETAIL_SHOWN].decode(errors='replace')}"
@@ -166,12 +178,15 @@ class Validator:
         self._passes = passes
 
     async def validate(self, task: Task) -> Finding:
-        """The workspace first, then doing nothing: both also show whether the task can be set up at all."""
+        """The workspace first, then doing nothing: both also show whether the task can be set up at all.
+
+        Raises InfraError for what says nothing about the task.
+        """
         started = time.perf_counter()
         reason, detail, gold = "", await self._workspaces.problem(task), -1
         if detail:
             return self._finding(task, "setup_failed", detail, gold, started)
-        nothing = await self._grader.grade(task, b"", self._provider, even_empty=True)
+        nothing = await self._graded(task, b"", even_empty=True)
         if nothing.status is VerdictStatus.INFRA_ERROR:
             reason, detail = "setup_failed", nothing.log
         elif nothing.status is VerdictStatus.SOLVED:
@@ -184,10 +199,17 @@ class Validator:
         seconds = round(time.perf_counter() - started, 2)
         return Finding(task_id=task.task_id, reason=reason, detail=detail[-DETAIL_SHOWN:], gold=gold, seconds=seconds)
 
+    async def _graded(self, task: Task, patch: bytes, *, even_empty: bool = False) -> Verdict:
+        """`infra_error` only where the task itself could not be set up."""
+        verdict = await self._grader.grade(task, patch, self._provider, even_empty=even_empty)
+        if verdict.status is VerdictStatus.INFRA_ERROR and not verdict.metadata.get("setup_failed"):
+            raise InfraError(verdict.log)
+        return verdict
+
     async def _gold(self, task: Task, patch: bytes) -> tuple[str, str, int]:
         passed, detail = 0, ""
         for _ in range(self._passes):
-            verdict = await self._grader.grade(task, patch, self._provider)
+            verdict = await self._graded(task, patch)
             if verdict.status is VerdictStatus.INFRA_ERROR:
                 return "setup_failed", verdict.log, passed
             if verdict.status is VerdictStatus.SOLVED:
@@ -197,3 +219,38 @@ class Validator:
         if passed == self._passes:
             return "", "", passed
         return ("flaky" if passed else "gold_patch_fails"), detail, passed
+
+
+class Attempts:
+    """Tries a task again where infrastructure fails. Many work on one."""
+
+    def __init__(self, validator: Validator, options: FailuresConfig, *, retries: int) -> None:
+        self._validator = validator
+        self._options = options
+        self._retries = retries
+        self._in_a_row = 0
+        """Undecided tasks since the last one that was decided."""
+        self.undecided = 0
+
+    async def finding(self, task: Task) -> Finding | None:
+        """None: it stays undecided. Raises InfraError when so many in a row do that nothing seems to work."""
+        said = ""
+        for number in range(self._retries + 1):
+            if number:
+                await asyncio.sleep(min(self._options.backoff_s * 2.0 ** (number - 1), LONGEST_PAUSE_S))
+            try:
+                finding = await self._validator.validate(task)
+            except InfraError as error:
+                said = str(error)
+                log.warning("try %d of %d of task %s: %s", number + 1, self._retries + 1, task.task_id, said)
+            else:
+                self._in_a_row = 0
+                return finding
+        self.undecided += 1
+        self._in_a_row += 1
+        if self._in_a_row >= self._options.outage_after:
+            raise InfraError(
+                f"{self._in_a_row} tasks in a row could not be tried (rollout.failures.outage_after). The last said: {said} "
+                "Remedy: put it right, then resume; what was found is kept"
+            )
+        return None

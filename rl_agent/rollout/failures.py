@@ -1,7 +1,7 @@
 """What is done about rollouts that fail: tried again, given up, or waited out; and when there are so many that the run must end.
 
 infrastructure (sandbox, engine, worker, grading)   tried again with growing pauses, `retries` times; while an outage lasts, tries do not count
-the task (set-up), the agent                        final: another attempt would say the same
+the task (set-up), the agent                        final: another attempt would say the same; when most tasks are so, the run ends
 an own bug                                          final, with its traceback in the log; too many end the run
 """
 
@@ -49,8 +49,8 @@ _PROVIDERS: Final = {
     AbortReason.WORKER_LOST: Provider.WORKER,
     AbortReason.EMPTY_SESSION: Provider.AGENT,
 }
-_ABNORMAL: Final = (AbortReason.HARNESS_ERROR, AbortReason.BUG)
-"""What counts towards `max_error_rate` besides infrastructure."""
+_ABNORMAL: Final = (AbortReason.HARNESS_ERROR, AbortReason.BUG, AbortReason.SETUP_ERROR)
+"""What counts towards `max_error_rate` besides infrastructure: where most tasks cannot be set up, the fault is not theirs."""
 
 
 @dataclass(slots=True)
@@ -178,14 +178,14 @@ class FailurePolicy:
 
     def _final(self, slot: Slot, rollout: Rollout) -> None:
         self._tries.pop((slot.evaluation, slot.position, slot.member), None)
-        broken = rollout.status if broken_by(rollout) or rollout.abort in _ABNORMAL else None
+        broken = rollout.status if broken_by(rollout) or rollout.abort in _ABNORMAL or _no_setup(rollout) else None
         self._last.append(broken)
         if broken is not None:
             self._details[broken] = rollout.detail or (rollout.verdict.log[-300:] if rollout.verdict else "")
         failed = sum(entry is not None for entry in self._last)
         if len(self._last) >= FEWEST_FOR_A_RATE and failed > self.options.max_error_rate * len(self._last):
             raise InfraError(
-                f"{failed} of the last {len(self._last)} rollouts were broken by infrastructure, more than "
+                f"{failed} of the last {len(self._last)} rollouts were broken before their work could be graded, more than "
                 f"rollout.failures.max_error_rate={self.options.max_error_rate:g} allows. {self._report()} "
                 "Remedy: put it right, then resume; rollouts that are finished are kept"
             )
@@ -201,6 +201,11 @@ def broken_by(rollout: Rollout) -> Provider | None:
     if rollout.abort in _PROVIDERS:
         return _PROVIDERS[rollout.abort]
     verdict = rollout.verdict
-    if verdict is not None and verdict.status is VerdictStatus.INFRA_ERROR and not verdict.metadata.get("setup_failed"):
+    if verdict is not None and verdict.status is VerdictStatus.INFRA_ERROR and not _no_setup(rollout):
         return Provider.GRADER
     return None
+
+
+def _no_setup(rollout: Rollout) -> bool:
+    """Whether the task could not be set up for its grading."""
+    return rollout.verdict is not None and bool(rollout.verdict.metadata.get("setup_failed"))

@@ -112,8 +112,8 @@ class SandboxProvider(Protocol):
     ) -> AbstractAsyncContextManager[Sandbox]:
         """A sandbox that is gone, with all its processes, when the context ends or `lifetime_s` is over.
 
-        `network` and `limits` default to the provider's configuration. Raises SandboxError (or ConfigError for an image
-        that does not exist, naming it).
+        `network` and `limits` default to the provider's configuration. Raises ImageError for an image
+        that does not exist, naming it; ConfigError for what no boot can give; SandboxError for all that may pass.
         """
 
     async def sweep(self) -> int:

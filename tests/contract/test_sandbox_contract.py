@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rl_agent.errors import ConfigError, SandboxError
+from rl_agent.errors import ImageError, SandboxError
 from rl_agent.sandboxes.base import Asset, Limits, Network, SandboxProvider
 from tests import podman
 from tests.local import e2b_through_a_gateway, local_as_it_is, needs_root
@@ -243,7 +243,7 @@ async def test_after_its_lifetime_a_sandbox_is_gone(booted: tuple[SandboxProvide
 
 async def test_an_image_that_does_not_exist_is_named_with_a_remedy(booted: tuple[SandboxProvider, str]) -> None:
     provider, _ = booted
-    with pytest.raises(ConfigError, match=r"no-such-image[\s\S]*Remedy"):
+    with pytest.raises(ImageError, match=r"no-such-image[\s\S]*Remedy"):
         async with provider.boot("no-such-image", lifetime_s=60):
             pass
 

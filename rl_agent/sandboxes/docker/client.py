@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from rl_agent.errors import ConfigError
+from rl_agent.errors import ConfigError, SandboxError
 from rl_agent.sandboxes.scripted.failures import Failure
 
 if TYPE_CHECKING:
@@ -33,6 +33,15 @@ GONE: Final = (
     "in a stopped container",
     "does not exist in database",
 )
+PULL_STATUSES: Final = {
+    429: ("toomanyrequests", "too many requests"),
+    401: ("unauthorized",),
+    404: (
+        *("manifest unknown", "name unknown", "not found", "no matching manifest", "no such image", "does not exist"),
+        *("access to the resource is denied", "invalid reference", "did not resolve to an alias"),
+    ),
+}
+"""What is said of an image that is not given, in the order in which it is looked for. Docker Hub denies access to what it has not."""
 REFUSED: Final = ("unable to find user", "no matching entries")
 
 
@@ -57,6 +66,15 @@ def _failure(status: int, message: str) -> Failure:
     if status == 429:
         return Failure.RATE_LIMITED
     return Failure.TRANSIENT if status >= 500 or status == 0 else Failure.REFUSED
+
+
+def _pull_error(said: str) -> DockerError:
+    """By what registries say: the status that comes with it is the service's, which gives one for all."""
+    message = said.lower()
+    for status, words in PULL_STATUSES.items():
+        if any(word in message for word in words):
+            return DockerError(status, said)
+    return DockerError(500, said)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,14 +107,14 @@ class DockerClient:
         return aiohttp.ClientSession(connector=connector, timeout=timeout)
 
     async def ping(self) -> None:
-        """Raises ConfigError when nobody answers there; else takes the version of the API that the service speaks."""
+        """Raises SandboxError when nobody answers there; else takes the version of the API that the service speaks."""
         try:
             async with self._session(self._timeout_s) as session, session.get(f"{self._base}/_ping") as answer:
                 await _checked(answer)
                 if (version := answer.headers.get("Api-Version", "")) and API.fullmatch(version):
                     self._version = f"/v{version}"
         except (aiohttp.ClientError, OSError, DockerError) as error:
-            raise ConfigError(
+            raise SandboxError(
                 f"no Docker answers at {self.url} ({error}). Remedy: start it (`systemctl start docker`, or `podman system service "
                 "--time=0 unix:///run/podman/podman.sock`), or set sandbox.url to where it is."
             ) from error
@@ -118,17 +136,20 @@ class DockerClient:
         return json.loads(text) if text.strip() else None
 
     async def pull(self, image: str, *, timeout_s: float) -> None:
-        """Fetch an image from its registry."""
+        """Fetch an image from its registry. DockerError's failure is MISSING only if the registry has none of that name."""
         name, _, tag = image.rpartition(":") if ":" in image.rpartition("/")[2] else (image, "", "latest")
         query = {"fromImage": image} if "@" in image else {"fromImage": name, "tag": tag}
         async with (
             self._session(timeout_s) as session,
             session.post(f"{self._base}{self._version}/images/create", params=query) as answer,
         ):
-            text = await _checked(answer)
+            try:
+                text = await _checked(answer)
+            except DockerError as error:
+                raise _pull_error(str(error)) from error
         for line in text.splitlines():  # progress; a failure comes in it, after the status
             if said := json.loads(line).get("error"):
-                raise DockerError(404, str(said))
+                raise _pull_error(str(said))
 
     async def put_archive(self, name: str, folder: str, archive: AsyncIterator[bytes], *, timeout_s: float) -> None:
         """Unpack a tar in a folder of a container."""

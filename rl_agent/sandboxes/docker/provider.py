@@ -14,11 +14,12 @@ import logging
 import math
 import re
 import time
+from collections import defaultdict
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from rl_agent.errors import ConfigError, SandboxError
+from rl_agent.errors import ImageError, SandboxError
 from rl_agent.sandboxes.base import Limits, Network
 from rl_agent.sandboxes.docker.client import DockerClient, DockerError
 from rl_agent.sandboxes.docker.ports import Ports
@@ -96,7 +97,7 @@ class DockerProvider:
         self._retries = request_retries
         self._reached = False
         self._images: set[str] = set()
-        self._pulling = asyncio.Lock()
+        self._pulling: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     @asynccontextmanager
     async def boot(
@@ -146,22 +147,15 @@ class DockerProvider:
             self._reached = True
 
     async def _require_image(self, image: str) -> None:
-        """Have the image here; fetched once, by whoever comes first."""
-        async with self._pulling:
-            if image in self._images:
-                return
-            try:
+        """Have the image here; fetched once, by whoever comes first. Raises ImageError if there is none."""
+        async with self._pulling[image]:
+            if image not in self._images:
                 await self._image(image)
-            except SandboxError as error:
-                raise ConfigError(
-                    f"Docker at {self._client.url} has no image {image!r}: {error} Remedy: `docker pull` or `docker load` it, set "
-                    "sandbox.pull=true, or correct the task's image."
-                ) from error
-            self._images.add(image)
+                self._images.add(image)
 
     async def _image(self, image: str) -> None:
         if not IMAGE.fullmatch(image):
-            raise SandboxError("that is no image's name.")
+            raise self._no_image(image, "that is no image's name.")
 
         async def find() -> bool:
             try:
@@ -175,10 +169,22 @@ class DockerProvider:
         if await again(find, what=f"looking for image {image}", retries=self._retries):
             return
         if not self._pull:
-            raise SandboxError("and sandbox.pull is false.")
-        fetch = self._client.pull
-        await again(
-            lambda: fetch(image, timeout_s=self._pull_timeout_s), what=f"fetching image {image}", retries=self._retries
+            raise self._no_image(image, "and sandbox.pull is false.")
+
+        async def fetch() -> None:
+            try:
+                await self._client.pull(image, timeout_s=self._pull_timeout_s)
+            except DockerError as error:
+                if error.failure is Failure.MISSING:
+                    raise self._no_image(image, str(error)) from error
+                raise
+
+        await again(fetch, what=f"fetching image {image}", retries=self._retries)
+
+    def _no_image(self, image: str, why: str) -> ImageError:
+        return ImageError(
+            f"Docker at {self._client.url} has no image {image!r}: {why} Remedy: `docker pull` or `docker load` it, set "
+            "sandbox.pull=true, or correct the task's image."
         )
 
     async def _boot(self, order: _Order) -> str:

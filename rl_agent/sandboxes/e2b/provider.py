@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rl_agent import secrets
-from rl_agent.errors import ConfigError, SandboxError
+from rl_agent.errors import ConfigError, ImageError, SandboxError
 from rl_agent.sandboxes.base import Limits, Network, SandboxLostError
 from rl_agent.sandboxes.e2b.endpoint import Endpoint
 from rl_agent.sandboxes.e2b.remote import E2BRemote
@@ -229,12 +229,10 @@ class E2BProvider:
             except Exception as error:
                 order.unheard = order.unheard and failure_of(error) is Failure.TRANSIENT
                 if failure_of(error) is Failure.MISSING:
-                    raise ConfigError(
+                    raise ImageError(
                         f"the sandbox provider has no image {order.image!r}: {error} Remedy: build a template of that name, or set "
                         "sandbox.image_metadata_key if your endpoint takes images by metadata."
                     ) from error
-                if failure_of(error) is Failure.FORBIDDEN:
-                    raise ConfigError(f"the sandbox provider refuses the key: {error} Remedy: check {KEY}.") from error
                 raise
 
         order.unheard = True

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from rl_agent.errors import ConfigError, RlAgentError
+from rl_agent.errors import ImageError, RlAgentError
 from rl_agent.sandboxes.gateway.wire import HttpError, not_found
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ class Boxes:
                     await box.end_processes()
         except RlAgentError as error:
             if not ready.done():
-                status = 404 if isinstance(error, ConfigError) else 500
+                status = 404 if isinstance(error, ImageError) else 500
                 ready.set_exception(HttpError(status, str(error)))
         finally:
             if box is None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import rl_agent
-from rl_agent.errors import ConfigError
+from rl_agent.errors import ImageError
 from rl_agent.sandboxes.local import oci
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Layout:
 
 
 def resolve(image: str, *, visible: Iterable[str] = (), images_dir: Path | None = None) -> Layout:
-    """The layout of `image`; raises ConfigError when there is no such image. `images_dir`: where container images are unpacked."""
+    """The layout of `image`; raises ImageError when there is no such image. `images_dir`: where container images are unpacked."""
     if image == "host":
         return _host(tuple(visible))
     kind, _, path = image.partition(":")
@@ -91,13 +91,13 @@ def resolve(image: str, *, visible: Iterable[str] = (), images_dir: Path | None 
         kind, path = "dir", str(oci.root_of(Path(path), cache))
     if kind == "dir" and path.startswith("/"):
         if not Path(path, "bin").is_dir():
-            raise ConfigError(
+            raise ImageError(
                 f"image {image!r}: {path} is not a root file system (it has no bin/). Remedy: make one, for example with "
                 f"`mmdebstrap --include=bash,git,python3 bookworm {path}`, or use image `host`."
             )
         entries = [*users(path), Entry(path="/tmp", kind=Kind.DIR, mode=0o1777)]  # noqa: S108 (the sandbox's own)
         return Layout(lower=path, entries=ordered(path, entries))
-    raise ConfigError(
+    raise ImageError(
         f"the local sandbox has no image {image!r}. Remedy: use `host` (this machine's system folders), `dir:/path` (a root file "
         "system in a folder) or `oci:/path` (a container image's layout or archive, as `docker save` and `skopeo copy` make "
         "them); images of a registry need another sandbox provider."

@@ -9,6 +9,7 @@ from __future__ import annotations
 # Paths are text here: an image has tens of thousands of them, and they are resolved step by step.
 # ruff: noqa: PTH101, PTH102, PTH103, PTH108, PTH112, PTH114, PTH115, PTH123, PTH211
 import contextlib
+import errno
 import fcntl
 import gzip
 import hashlib
@@ -21,7 +22,7 @@ import tempfile
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, Protocol
 
-from rl_agent.errors import ConfigError
+from rl_agent.errors import ImageError, SandboxError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,6 +35,11 @@ ZSTD: Final = b"\x28\xb5\x2f\xfd"
 READ_BYTES: Final = 1 << 20
 MOST_LINKS: Final = 40
 XATTR: Final = "SCHILY.xattr."
+MACHINE: Final = (
+    *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE),
+    *(errno.EMFILE, errno.ENFILE, errno.ENOMEM),
+)
+"""Errors that say nothing about the image."""
 
 
 class _Source(Protocol):
@@ -65,14 +71,16 @@ class _Archive:
 
 
 def root_of(path: Path, cache: Path) -> Path:
-    """The image's root file system below `cache`. Raises ConfigError for what is no image of this machine's kind."""
+    """The image's root file system below `cache`. Raises ImageError for what is no image of this machine's kind, SandboxError if the machine fails."""
     try:
         with contextlib.ExitStack() as stack:
             if path.is_dir():
                 return _unpacked(_Folder(path), cache)
             return _unpacked(_Archive(stack.enter_context(tarfile.open(path, "r:*"))), cache)
     except (OSError, KeyError, ValueError, TypeError, tarfile.TarError, EOFError) as error:
-        raise ConfigError(
+        if isinstance(error, OSError) and error.errno in MACHINE:
+            raise SandboxError(f"image oci:{path} was not unpacked into {cache}: {error}") from error
+        raise ImageError(
             f"image oci:{path} cannot be unpacked: {type(error).__name__}: {error}. Remedy: give an OCI layout (a folder with "
             "index.json) or an archive as `docker save`, `podman save` or `skopeo copy` writes it."
         ) from error

@@ -13,8 +13,10 @@ import pytest
 
 from rl_agent.config.data import ToyDataConfig
 from rl_agent.config.load import build
+from rl_agent.config.rollout import FailuresConfig
+from rl_agent.errors import InfraError, SandboxError
 from rl_agent.graders.base import Verdict, VerdictStatus
-from rl_agent.jobs.validate import Validator, Workspaces
+from rl_agent.jobs.validate import Attempts, Validator, Workspaces
 from tests.local import calc_task, local_provider, needs_root
 
 if TYPE_CHECKING:
@@ -29,12 +31,14 @@ class Scripted:
 
     def __init__(self, *statuses: VerdictStatus) -> None:
         self.statuses = list(statuses)
+        self.setup_failed = True
 
     async def grade(self, task: Task, patch: bytes, provider: Any, *, even_empty: bool = False) -> Verdict:
         assert even_empty == (not patch)
         status = self.statuses.pop(0)
         reward = None if status is VerdictStatus.INFRA_ERROR else float(status is SOLVED)
-        return Verdict(status=status, reward=reward, log=f"log of {status}")
+        metadata = {"setup_failed": True} if self.setup_failed else {}
+        return Verdict(status=status, reward=reward, log=f"log of {status}", metadata=metadata)
 
 
 class Fine(Workspaces):
@@ -64,6 +68,41 @@ async def test_a_task_is_good_or_has_the_reason(statuses: tuple[VerdictStatus, .
     finding = await Validator(None, grader, Fine(), passes=2).validate(calc_task(gold_patch="x"))  # type: ignore[arg-type]
     assert (finding.reason, finding.gold, grader.statuses) == (reason, gold, [])
     assert bool(finding.detail) == bool(reason)
+
+
+def attempts(grader: Scripted, *, problem: Workspaces | None = None, **changes: Any) -> Attempts:
+    options = FailuresConfig(backoff_s=0.0, **changes)
+    return Attempts(Validator(None, grader, problem or Fine(), passes=2), options, retries=2)  # type: ignore[arg-type]
+
+
+class Broken(Workspaces):
+    """Workspaces of a sandbox provider that is out."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def problem(self, task: Task) -> str:
+        self.asked += 1
+        raise SandboxError("503")
+
+
+async def test_what_infrastructure_breaks_is_tried_again_and_says_nothing_about_the_task() -> None:
+    infra = VerdictStatus.INFRA_ERROR
+    grader = Scripted(infra, FAILED, SOLVED, infra, FAILED, SOLVED, SOLVED)
+    grader.setup_failed = False
+    tries = attempts(grader)
+    finding = await tries.finding(calc_task(gold_patch="x"))
+    assert finding is not None
+    assert (finding.reason, finding.gold, grader.statuses, tries.undecided) == ("", 2, [], 0)
+
+
+async def test_a_task_that_infrastructure_breaks_again_and_again_stays_undecided_and_many_of_them_end_the_job() -> None:
+    workspaces = Broken()
+    tries = attempts(Scripted(), problem=workspaces, outage_after=3)
+    assert [await tries.finding(calc_task()) for _ in range(2)] == [None, None]
+    assert (tries.undecided, workspaces.asked) == (2, 6)
+    with pytest.raises(InfraError, match=r"3 tasks in a row .*outage_after.*503 Remedy"):
+        await tries.finding(calc_task())
 
 
 async def test_a_task_without_gold_patch_is_tried_without_a_change_only() -> None:

@@ -155,6 +155,17 @@ def test_too_many_broken_rollouts_end_the_run_with_what_they_said() -> None:
         run()
 
 
+@pytest.mark.parametrize(
+    "broken", [rollout(AbortReason.SETUP_ERROR), rollout(status=VerdictStatus.INFRA_ERROR, setup_failed=True)]
+)
+def test_where_no_task_can_be_set_up_the_run_ends_and_none_is_tried_again(broken: Rollout) -> None:
+    failures = policy(max_error_rate=0.5, window=40)
+    for position in range(19):
+        assert failures.observe(slot(position), broken, 0.0) is None
+    with pytest.raises(InfraError, match=r"20 of the last 20 rollouts .*max_error_rate=0.5"):
+        failures.observe(slot(20), broken, 0.0)
+
+
 def test_a_minority_of_broken_rollouts_does_not_end_the_run() -> None:
     failures = policy(max_error_rate=0.5, window=40)
     for position in range(200):
