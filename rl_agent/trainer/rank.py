@@ -116,13 +116,15 @@ class Rank:
         shaped = algorithm.shaped(batch)
         metrics = dict(shaped.metrics)
         if not shaped.batch.loss_mask.any():
-            return StepResult(metrics=metrics | _summary([], [], lr), updated=False)
+            return StepResult(metrics=metrics | _summary([], [], lr, 1), updated=False)
         scored = replace(shaped.batch, scores=self.score(shaped.batch, algorithm.needs))
         ready = algorithm.prepared(scored, self._kl_coefficient)
         metrics |= self._before(ready)
         passes: list[Mapping[str, float]] = []
         norms: list[float] = []
+        tried = 0
         for part, own in self._parts(ready.batch):
+            tried += 1
             weights = algorithm.weights(part)
             metrics |= self._train_critic(ready, part, own, weights)
             if not (algorithm.trains_without_advantage or (weights * ready.advantages[own]).any()):
@@ -131,14 +133,13 @@ class Rank:
             target = targets(ready, part, own, weights, version=self.version, device=self._device)
             passes.append(train_pass(self._network, part, target, algorithm))
             result = update(self._optimizer, lr=lr, weight_decay=self._config.weight_decay)
-            if not result.updated:
-                break  # nothing changed, so another epoch would give the same gradient again
-            norms.append(result.grad_norm)
+            if result.updated:  # else this minibatch alone has nothing to teach: the others, and the critic, go on
+                norms.append(result.grad_norm)
         cpu.return_memory()
         self.steps += bool(norms)
         if ready.kl is not None:
             self._kl_coefficient = algorithm.kl.next_coefficient(self._kl_coefficient, ready.kl, len(batch.rewards))
-        return StepResult(metrics=_summary(passes, norms, lr) | metrics, updated=bool(norms))
+        return StepResult(metrics=_summary(passes, norms, lr, tried) | metrics, updated=bool(norms))
 
     def _before(self, ready: Prepared) -> dict[str, float]:
         """What the scores say, before anything moves."""
@@ -275,9 +276,12 @@ class Rank:
                 yield batch.select(np.sort(rollouts).astype(np.int32))
 
 
-def _summary(passes: Sequence[Mapping[str, float]], norms: Sequence[float], lr: float) -> dict[str, float]:
-    """Means over the passes; the gap to the sampler only from the first one, before anything has moved."""
-    metrics = {"train/lr": lr, "train/skipped": float(not norms)}
+def _summary(passes: Sequence[Mapping[str, float]], norms: Sequence[float], lr: float, tried: int) -> dict[str, float]:
+    """Means over the passes; the gap to the sampler only from the first one, before anything has moved.
+
+    `train/skipped`: the share of the `tried` minibatches that gave no optimizer step.
+    """
+    metrics = {"train/lr": lr, "train/skipped": 1 - len(norms) / tried}
     if norms:
         metrics["train/grad_norm"] = float(np.mean(norms))
     for name in passes[0] if passes else ():

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from trainer_cases import gradients, grpo, on_policy, random_batch, segments, sft, trainer, weights
 
+from rl_agent.config.algo_parts import MaskedConfig
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -111,6 +113,23 @@ def test_minibatches_and_epochs_are_that_many_optimizer_steps(tiny_model: Path) 
         assert one.step(mixed).updated
         steps = {int(s["step"]) for s in one._joined()._optimizer.chained_optimizers[0].optimizer.state.values()}
     assert steps == {4}
+
+
+@pytest.mark.parametrize("fault", ["rejected", "not finite"])
+@pytest.mark.parametrize("bad", [0, 1])
+def test_a_minibatch_without_signal_is_passed_over_and_the_others_train(tiny_model: Path, fault: str, bad: int) -> None:
+    options: dict[str, Any] = {"correction": MaskedConfig()} if fault == "rejected" else {}
+    with trainer(tiny_model, grpo(minibatches=2, **options)) as one:
+        batch = on_policy(one, random_batch())
+        mixed = dataclasses.replace(batch, rewards=(np.arange(len(batch.rewards)) % 2).astype(np.float32))
+        _, places = list(one._joined()._parts(mixed))[bad]
+        mixed.rollout_logprobs[places[mixed.loss_mask[places]]] += 0.5 if fault == "rejected" else np.nan
+        result = one.step(mixed)
+        (state, *_) = one._joined()._optimizer.chained_optimizers[0].optimizer.state.values()
+    assert result.updated
+    assert result.metrics["train/skipped"] == 0.5
+    assert np.isfinite(result.metrics["train/grad_norm"])
+    assert int(state["step"]) == 1
 
 
 def test_the_learning_rate_and_decay_reach_only_matrices(tiny_model: Path) -> None:
