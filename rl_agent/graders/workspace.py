@@ -98,7 +98,8 @@ prune() {{
   fi
   branch=$(in_old symbolic-ref -q --short HEAD || echo main)
   git init -q --template= "$new"
-  git --git-dir="$new/.git" -c safe.directory='*' -c uploadpack.allowAnySHA1InWant=true fetch -q --depth=1 --no-tags \
+  # --update-head-ok: the new repository may stand on a branch of the same name, which has no commit yet
+  git --git-dir="$new/.git" -c safe.directory='*' -c uploadpack.allowAnySHA1InWant=true fetch -q --depth=1 --no-tags --update-head-ok \
     --upload-pack="git -c safe.directory=* -c uploadpack.allowAnySHA1InWant=true upload-pack" "file://$old" "$base:refs/heads/$branch"
   rm -f "$new/.git/FETCH_HEAD"
   git --git-dir="$new/.git" symbolic-ref HEAD "refs/heads/$branch"

@@ -165,7 +165,7 @@ async def test_a_failing_capture_is_an_error_not_an_empty_patch(provider: LocalP
 
 AS = "git -c user.name=a -c user.email=a@b"
 IMAGE_REPOSITORY = f"""
-mkdir -p {TASK.workdir} && cd {TASK.workdir} && git init -q -b trunk && echo 1 > old && git add -A && {AS} commit -qm first
+mkdir -p {TASK.workdir} && cd {TASK.workdir} && git init -q -b $BRANCH && echo 1 > old && git add -A && {AS} commit -qm first
 echo 2 > old && {AS} commit -qam base && git rev-parse HEAD > /tmp/base
 echo SECRET > fix && git add fix && {AS} commit -qm 'the fix' && git rev-parse HEAD > /tmp/fix
 git tag -a -m t v2 2>/dev/null || git tag v2; git branch future; git update-ref refs/remotes/origin/main HEAD; git notes add -m n 2>/dev/null || :
@@ -173,13 +173,19 @@ git reset -q --hard HEAD~1 && echo stashed > old && {AS} stash -q && echo dangli
 """
 
 
-@pytest.mark.parametrize("dirty", [False, True])
+@pytest.mark.parametrize(
+    ("branch", "dirty"),
+    [("trunk", False), ("trunk", True), ("master", False), ("master", True), ("main", False), ("", False)],
+    ids=["trunk", "trunk-dirty", "master", "master-dirty", "main", "detached"],
+)
 async def test_the_history_of_the_images_repository_is_gone_but_for_the_base_commit(
-    provider: LocalProvider, dirty: bool
+    provider: LocalProvider, branch: str, dirty: bool
 ) -> None:
-    script = IMAGE_REPOSITORY + ("echo bug > old && echo 1 > untracked" if dirty else "")
+    script = IMAGE_REPOSITORY + ("" if branch else "git checkout -q --detach\n")
+    script += "echo bug > old && echo 1 > untracked" if dirty else ""
     async with provider.boot("host", lifetime_s=120) as sandbox:
-        await sandbox.exec(script, user="root", timeout=60, check=True)
+        environment = {"BRANCH": branch or "trunk"}
+        await sandbox.exec(script, user="root", env=environment, timeout=60, check=True)
         pre_commands = ("echo 3 > made",) if dirty else ()
         workspace = await prepare(sandbox, calc_task(files={}, pre_commands=pre_commands), timeout_s=60)
         assert await capture(sandbox, workspace) == b"", "what was there before the agent is no work of the agent"
@@ -192,7 +198,9 @@ async def test_the_history_of_the_images_repository_is_gone_but_for_the_base_com
         """
         found = await sandbox.exec(look, cwd=TASK.workdir, timeout=60)
         same = b"" if dirty else b"same\n"
-        assert found.stdout == b"1\n0\n0\n1\n0\n" + same + b"refs/heads/trunk\nagent\nagent\n", found
+        assert found.stdout == b"1\n0\n0\n1\n0\n" + same + f"refs/heads/{branch or 'main'}\nagent\nagent\n".encode(), (
+            found
+        )
         await sandbox.exec("echo 5 > old", cwd=TASK.workdir, timeout=60)
         assert (b"-bug\n+5\n" if dirty else b"-2\n+5\n") in await capture(sandbox, workspace)
 
