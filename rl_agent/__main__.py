@@ -17,7 +17,7 @@ from rl_agent.config.hints import precompose
 from rl_agent.config.load import differences, load, locate, target
 from rl_agent.config.schema import register
 from rl_agent.errors import RlAgentError
-from rl_agent.run_folder import CONFIG, RunFolder, require_run, unfinished_runs
+from rl_agent.run_folder import CONFIG, RunFolder, held, require_run, unfinished_runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,7 +29,7 @@ CONF: Final = _INSTALLED if _INSTALLED.is_dir() else Path(__file__).parent.paren
 CONFIG_NAME: Final = "config"
 FAILED: Final = 1
 AUTO: Final = "auto"
-"""`resume=auto`: the newest run of the same job that has not ended, if there is one."""
+"""`resume=auto`: the newest run of the same job that has not ended and that no process is at, if there is one."""
 
 
 def run(composed: DictConfig) -> None:
@@ -37,11 +37,12 @@ def run(composed: DictConfig) -> None:
     folder = RunFolder(Path(HydraConfig.get().runtime.output_dir).resolve())
     try:
         config = load(composed)
-        if config.resume == AUTO:
-            config.resume = str(folder.root) if (folder.root / CONFIG).is_file() else None
-        require_valid(config)
-        _write_config(folder.root / CONFIG, composed)
-        locate(target(config.job))(config, folder)
+        with held(folder.root):
+            if config.resume == AUTO:
+                config.resume = str(folder.root) if (folder.root / CONFIG).is_file() else None
+            require_valid(config)
+            _write_config(folder.root / CONFIG, composed)
+            locate(target(config.job))(config, folder)
     except (RlAgentError, BaseExceptionGroup) as error:
         log.info("stopped by an error", exc_info=error)
         leaves = list(_leaves(error))

@@ -12,21 +12,30 @@ buffer/                  finished rollouts that no checkpoint holds yet
 checkpoints/step_<n>/    complete exactly when `state.json` is in it
 exports/step_<n>/        the policy after a step as a Hugging Face folder (job.export_every)
 model/                   the trained policy as a Hugging Face folder
+.lock                    held, as long as it lives, by the process that writes here
 wandb/ logs/ weights/
 """
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
+import logging
 import os
+import platform
 import shutil
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from rl_agent.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+
+log = logging.getLogger(__name__)
 
 STATE = "state.json"
 PARTIAL = ".partial"
@@ -39,6 +48,10 @@ QUARANTINE = "quarantine.jsonl"
 """Tasks that turned out to be broken, with reasons."""
 PASS_RATES = "pass_rates.jsonl"  # noqa: S105 (no password)
 """How often each task was solved."""
+LOCK: Final = ".lock"
+"""Who holds it writes in the folder; it says who that is. The kernel takes it back from a process that is killed."""
+_NO_LOCKS: Final = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
+"""What a file system answers that has none."""
 
 
 def write_atomic(path: Path, content: bytes) -> None:
@@ -188,16 +201,71 @@ def _flush(folder: Path) -> None:
 
 
 def require_run(root: Path) -> None:
-    """Raise ConfigError unless `resume=<root>` names the folder of a run."""
+    """Raise ConfigError unless `resume=<root>` names the folder of a run, and nobody writes in it."""
     if not root.is_dir():
         raise ConfigError(f"resume={root}: there is no such run folder")
     if not (root / CONFIG).is_file():
         raise ConfigError(
             f"resume={root}: this is no run folder, for it holds no {CONFIG}. Remedy: name the folder that the run printed when it started"
         )
+    if in_use(root):
+        raise _used(root)
 
 
 def unfinished_runs(output: Path) -> list[Path]:
-    """The runs below `output` that have not come to their end, the newest first."""
+    """The runs below `output` that have not come to their end and that no process is at, the newest first."""
     runs = [path for path in output.glob(f"*/*/{CONFIG}") if not (path.parent / SUMMARY).is_file()]
-    return [path.parent for path in sorted(runs, key=lambda path: path.stat().st_mtime, reverse=True)]
+    newest_first = sorted(runs, key=lambda path: path.stat().st_mtime, reverse=True)
+    return [path.parent for path in newest_first if not in_use(path.parent)]
+
+
+@contextmanager
+def held(root: Path) -> Iterator[None]:
+    """Keep every other process out of the run folder. Raises ConfigError if one is in it.
+
+    The end of this process ends it too, however it comes: what the process has started does not inherit the lock.
+    """
+    with (root / LOCK).open("a+") as file:
+        try:
+            if not _locked(file, fcntl.LOCK_EX):
+                raise _used(root)
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+            log.warning(
+                "%s is on a file system without locks (%s): see to it that no other run writes there", root, error
+            )
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {platform.node()}")
+        file.flush()
+        yield
+
+
+def in_use(root: Path) -> bool:
+    """Whether a process holds the run folder now. Where the file system has no locks, nobody knows: false."""
+    try:
+        with (root / LOCK).open() as file:
+            return not _locked(file, fcntl.LOCK_SH)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        if error.errno in _NO_LOCKS:
+            return False
+        raise
+
+
+def _locked(file: IO[str], kind: int) -> bool:
+    """Take the lock until the file is closed; whether that was possible."""
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _used(root: Path) -> ConfigError:
+    who = (root / LOCK).read_text() or "another process"
+    return ConfigError(
+        f"the run folder {root} is in use: {who} writes in it. Remedy: wait until that run ends, or end it; "
+        "resume=auto takes a run that nobody is at, and without resume a new one begins"
+    )

@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
+import subprocess
+import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 
+from rl_agent.__main__ import _run_dir, main
 from rl_agent.errors import ConfigError
-from rl_agent.run_folder import CONFIG, SUMMARY, RunFolder, require_run, unfinished_runs
+from rl_agent.run_folder import CONFIG, SUMMARY, RunFolder, held, in_use, require_run, unfinished_runs
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+
+HOLDER = """
+import subprocess, sys
+from pathlib import Path
+from rl_agent.run_folder import held
+with held(Path(sys.argv[1])):
+    child = subprocess.Popen(["sleep", "60"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, close_fds=False)
+    print(child.pid, flush=True)
+    sys.stdin.read()
+"""
+"""A process that is in a run folder, and has started one that outlives it."""
 
 
 def checkpoint(folder: RunFolder, step: int, keep: int = 2) -> None:
@@ -82,3 +100,80 @@ def test_metrics_after_the_checkpoint_and_a_torn_line_are_forgotten(tmp_path: Pa
     folder.metrics.write_text("".join(json.dumps({"step": s}) + "\n" for s in (1, 2, 3)) + '{"step": 4, "rew')
     folder.truncate_metrics(2)
     assert [json.loads(line)["step"] for line in folder.metrics.read_text().splitlines()] == [1, 2]
+
+
+def run_of(output: Path, name: str, age: int) -> Path:
+    folder = output / name
+    folder.mkdir(parents=True)
+    (folder / CONFIG).write_text("job: {_target_: train}")
+    os.utime(folder / CONFIG, (age, age))
+    return folder
+
+
+@contextmanager
+def holder(root: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process in the folder; killed at the latest at the end, with what it has started."""
+    command = [sys.executable, "-c", HOLDER, str(root)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        child = int(process.stdout.readline())
+        try:
+            yield process
+        finally:
+            process.kill()
+            os.kill(child, 9)
+
+
+def test_resume_auto_passes_over_a_run_that_a_process_is_at(tmp_path: Path) -> None:
+    older, live = run_of(tmp_path, "2026-01-01/10-00-00", 1), run_of(tmp_path, "2026-01-01/11-00-00", 2)
+    with holder(live):
+        assert _run_dir("auto", str(tmp_path), "train", "d", "t") == str(older)
+    assert _run_dir("auto", str(tmp_path), "train", "d", "t") == str(live)
+
+
+def test_resuming_a_run_that_a_process_is_at_names_both_and_leaves_it_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    live = run_of(tmp_path, "2026-01-01/11-00-00", 1)
+    with holder(live) as process:
+        before = sorted(live.iterdir())
+        with pytest.raises(SystemExit) as ended:
+            main([f"resume={live}"])
+        assert sorted(live.iterdir()) == before
+        with pytest.raises(ConfigError, match="in use"), held(live):
+            pass
+    assert ended.value.code == 1
+    told = capsys.readouterr().err
+    assert f"error: the run folder {live} is in use: process {process.pid} on " in told
+    assert "Remedy" in told
+
+
+def test_a_killed_run_frees_its_folder_at_once_though_what_it_had_started_lives(tmp_path: Path) -> None:
+    with holder(tmp_path) as process:
+        assert in_use(tmp_path)
+        process.kill()
+        process.wait()
+        assert not in_use(tmp_path)
+        with held(tmp_path):
+            assert in_use(tmp_path)
+
+
+def test_a_job_started_in_the_folder_of_a_live_one_ends_before_it_writes(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "rl_agent", "job=plan", f"hydra.run.dir={tmp_path}"]
+    with held(tmp_path):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert f"the run folder {tmp_path} is in use: process {os.getpid()} on " in done.stderr
+    assert not (tmp_path / CONFIG).exists()
+
+
+def test_a_file_system_without_locks_gets_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def none(*_unused: object) -> None:
+        raise OSError(errno.ENOLCK, "no locks available")
+
+    monkeypatch.setattr(fcntl, "flock", none)
+    with held(tmp_path):
+        assert not in_use(tmp_path)
+    assert "see to it that no other run writes there" in caplog.text
