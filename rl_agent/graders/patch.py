@@ -18,7 +18,8 @@ TEXT_SHOWN: Final = 2000
 # What the agent left running is ended first, so that nothing changes under git: pass after pass, since one that is just being
 # started is in no listing yet and a killed one takes a moment to go. A hundred passes at most: an image's own service that is
 # started again for ever must not cost the rollout. A repository inside the repository would be recorded as a mere pointer to
-# one of its commits: its .git goes, unless the base has it as a submodule.
+# one of its commits, and in a submodule git would run, as root, what the submodule's own configuration names: every inner .git
+# goes. A submodule without one counts as unchanged.
 CAPTURE: Final = f"""\
 set -eu
 end_all() {{
@@ -41,13 +42,7 @@ for pass in $(seq 100); do
 done
 [ ! -L "$W" ]
 cd "$W"
-find . -mindepth 2 -name .git -prune -print0 | while IFS= read -r -d '' inner; do
-  folder=${{inner%/.git}}
-  case $({SHADOW_GIT} ls-files -s -- "${{folder#./}}") in
-    160000*) ;;
-    *) rm -rf "$inner" ;;
-  esac
-done
+find . -mindepth 2 -name .git -prune -exec rm -rf {{}} +
 {SHADOW_GIT} add -A .
 {SHADOW_GIT} diff --cached --binary --full-index --no-renames --no-ext-diff --no-textconv --no-color \
   --src-prefix=a/ --dst-prefix=b/ "$BASE" -- >"$P/patch"

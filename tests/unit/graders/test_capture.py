@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rl_agent.errors import GraderError, SetupError
+from rl_agent.graders.diff import touched_paths
 from rl_agent.graders.judge import APPLY_FAILED
 from rl_agent.graders.patch import capture
 from rl_agent.graders.workspace import PRIVATE, STATEMENT, prepare
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from rl_agent.sandboxes.local.provider import LocalProvider
 
 pytestmark = needs_root
+AS = "git -c user.name=a -c user.email=a@b"
 TASK = calc_task(
     files={
         "a.txt": "l1\nl2\nl3\n",
@@ -132,6 +134,48 @@ async def test_nothing_that_the_agent_configured_is_run_by_the_capture(provider:
             await sandbox.read_file("/tmp/HACKED", user="root")
 
 
+WITH_SUBMODULE = calc_task(
+    files={},
+    pre_commands=(
+        f"(cd /tmp && git init -q lib && cd lib && echo 1 > f && git add f && {AS} commit -qm x)",
+        "git init -q -b main . && git -c protocol.file.allow=always submodule add -q /tmp/lib lib",
+        f"echo 1 > a && git add -A && {AS} commit -qm base",
+    ),
+)
+
+
+async def test_no_submodules_configuration_is_run_by_the_capture(provider: LocalProvider) -> None:
+    attack = r"""
+    printf '#!/bin/sh\ntouch /tmp/HACKED\n' > /tmp/program && chmod 755 /tmp/program
+    git config -f .git/modules/lib/config core.fsmonitor /tmp/program && echo 2 > a
+    """
+    async with provider.boot("host", lifetime_s=120) as sandbox:
+        workspace = await prepare(sandbox, WITH_SUBMODULE, timeout_s=60)
+        await sandbox.exec(attack, cwd=WITH_SUBMODULE.workdir, timeout=60, check=True)
+        assert b"+2" in await capture(sandbox, workspace)
+        with pytest.raises(FileNotFoundError):
+            await sandbox.read_file("/tmp/HACKED", user="root")
+
+
+@pytest.mark.parametrize(
+    ("command", "touched"),
+    [
+        ("echo 2 > a", [b"a"]),
+        ("echo 2 > a; echo 2 > lib/f", [b"a"]),
+        (f"echo 2 > a; cd lib; echo 2 > f; {AS} commit -qam y", [b"a"]),
+        ("echo 2 > a; rm -rf lib", [b"a", b"lib"]),
+        ("true", []),
+    ],
+)
+async def test_work_in_a_repository_with_a_submodule_is_captured_without_the_submodules_own(
+    provider: LocalProvider, command: str, touched: list[bytes]
+) -> None:
+    async with provider.boot("host", lifetime_s=120) as sandbox:
+        workspace = await prepare(sandbox, WITH_SUBMODULE, timeout_s=60)
+        await sandbox.exec(command, cwd=WITH_SUBMODULE.workdir, timeout=60, check=True)
+        assert touched_paths(await capture(sandbox, workspace)) == touched
+
+
 async def test_the_shadow_is_out_of_the_agents_reach(provider: LocalProvider) -> None:
     async with provider.boot("host", lifetime_s=120) as sandbox:
         await prepare(sandbox, TASK, timeout_s=60)
@@ -163,7 +207,6 @@ async def test_a_failing_capture_is_an_error_not_an_empty_patch(provider: LocalP
             await capture(sandbox, workspace)
 
 
-AS = "git -c user.name=a -c user.email=a@b"
 IMAGE_REPOSITORY = f"""
 mkdir -p {TASK.workdir} && cd {TASK.workdir} && git init -q -b $BRANCH && echo 1 > old && git add -A && {AS} commit -qm first
 echo 2 > old && {AS} commit -qam base && git rev-parse HEAD > /tmp/base
