@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -20,20 +21,29 @@ NAMES_SHOWN: Final = 5
 
 
 class PassRates:
-    """Counts over the whole run, in a file of JSON lines: a group a line."""
+    """Counts over the whole run, in a file of JSON lines: a group a line.
+
+    A step costs what its own groups do, however many came before; what is kept in memory grows with the tasks, not with the groups.
+    """
 
     def __init__(self, path: Path) -> None:
         """Reads what a run before has written there."""
         self._path = path
-        self._groups: dict[str, tuple[str, int, int]] = {}
-        """Group id -> task, solved rollouts, graded rollouts."""
+        self._before: dict[str, tuple[str, int, int]] = {}
+        """Group id -> task, solved rollouts, graded rollouts, of the run before: a resumed run does steps again."""
+        self._by_task: dict[str, tuple[int, int]] = {}
+        """Task -> solved rollouts, graded rollouts."""
+        self._tasks: Counter[str] = Counter()
+        """How many tasks are of each of `_kinds`."""
         if path.is_file():
             for line in path.read_text().splitlines():
                 try:
                     row = json.loads(line)
-                    self._groups[str(row["group_id"])] = (str(row["task_id"]), int(row["solved"]), int(row["graded"]))
+                    self._before[str(row["group_id"])] = (str(row["task_id"]), int(row["solved"]), int(row["graded"]))
                 except (ValueError, KeyError, TypeError):
                     continue  # a line that a killed run has half written
+        for task, solved, graded in self._before.values():
+            self._add(task, solved, graded)
 
     def observe(self, groups: Sequence[Group]) -> dict[str, float]:
         """Take note of a step; returns metrics."""
@@ -42,34 +52,38 @@ class PassRates:
             rewarded = [rollout for rollout in group.rollouts if rollout.reward is not None]
             solved = sum(rollout.status == "solved" for rollout in rewarded)
             new[group.group_id] = (group.task.task_id, solved, len(rewarded))
-            self._groups.pop(group.group_id, None)  # a resumed run does steps again
-        before = self._totals()
-        jumped = [
-            task
-            for task, solved, graded in new.values()
-            if graded > 1 and solved == graded and before.get(task, (1, 0))[0] == 0 and before[task][1] >= JUMP_AFTER
-        ]
+            if again := self._before.pop(group.group_id, None):
+                self._add(again[0], -again[1], -again[2])
+        jumped = [task for task, solved, graded in new.values() if graded > 1 and self._jumps(task, solved == graded)]
         if jumped:
             log.warning("never solved before, now always: %s; look at their patches", ", ".join(jumped[:NAMES_SHOWN]))
+        for task, solved, graded in new.values():
+            self._add(task, solved, graded)
         self._write(new)
-        totals = [total for total in self._totals().values() if total[1]]
         return {
-            "data/tasks_tried": float(len(totals)),
-            "data/tasks_never_solved": float(sum(solved == 0 for solved, _ in totals)),
-            "data/tasks_always_solved": float(sum(solved == graded for solved, graded in totals)),
+            **{f"data/tasks_{kind}": float(self._tasks[kind]) for kind in ("tried", "never_solved", "always_solved")},
             "data/pass_rate_jumps": float(len(jumped)),
         }
 
-    def _totals(self) -> dict[str, tuple[int, int]]:
-        totals: dict[str, tuple[int, int]] = {}
-        for task, solved, graded in self._groups.values():
-            one, all_ = totals.get(task, (0, 0))
-            totals[task] = (one + solved, all_ + graded)
-        return totals
+    def _jumps(self, task: str, always: bool) -> bool:
+        solved, graded = self._by_task.get(task, (0, 0))
+        return always and solved == 0 and graded >= JUMP_AFTER
+
+    def _add(self, task: str, solved: int, graded: int) -> None:
+        """Add to a task's rollouts, or take away."""
+        before = self._by_task.get(task, (0, 0))
+        now = self._by_task[task] = (before[0] + solved, before[1] + graded)
+        self._tasks.subtract(_kinds(*before))
+        self._tasks.update(_kinds(*now))
 
     def _write(self, new: dict[str, tuple[str, int, int]]) -> None:
-        self._groups |= new
         with self._path.open("a") as file:
             for group_id, (task, solved, graded) in new.items():
                 row = {"group_id": group_id, "task_id": task, "solved": solved, "graded": graded}
                 file.write(json.dumps(row) + "\n")
+
+
+def _kinds(solved: int, graded: int) -> list[str]:
+    """What a task with these rollouts counts as."""
+    kinds = {"tried": graded > 0, "never_solved": graded > 0 == solved, "always_solved": graded == solved > 0}
+    return [kind for kind, counts in kinds.items() if counts]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
-from typing import TYPE_CHECKING
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final
 
 from rl_agent.rollout.group import AbortReason
 
@@ -14,16 +14,20 @@ if TYPE_CHECKING:
     from rl_agent.rollout.group import Group, Rollout
     from rl_agent.tasks.quarantine import Quarantine
 
+REMEMBERED: Final = 100_000
+"""Things that are remembered, about 20 MB of them: with a group size of 8, what some 12,000 tasks came to last."""
+DIGEST_BYTES: Final = 8
+"""Among so many things two are taken for one with a probability of 3e-10."""
+
 
 class Suspects:
     """Watches the groups of each step and puts broken tasks into quarantine."""
 
-    def __init__(self, quarantine: Quarantine, *, after: int) -> None:
+    def __init__(self, quarantine: Quarantine, *, after: int, remembered: int = REMEMBERED) -> None:
         """`after`: set-ups of a task that failed, or pairs of equal patches of which one was solved and one was not."""
         self._quarantine = quarantine
         self._after = after
-        self._failed: Counter[str] = Counter()
-        self._verdicts: dict[str, dict[bytes, Counter[bool]]] = {}
+        self._seen = _Recent(remembered)
 
     def observe(self, groups: Sequence[Group]) -> dict[str, float]:
         """Take note of a step; returns metrics."""
@@ -37,14 +41,34 @@ class Suspects:
         verdict = rollout.verdict
         graded_wrong = verdict is not None and bool(verdict.metadata.get("setup_failed"))
         if rollout.abort is AbortReason.SETUP_ERROR or graded_wrong:
-            self._failed[task] += 1
-            if self._failed[task] >= self._after:
+            if self._seen.add(_digest("setup", task)) >= self._after:
                 detail = verdict.log if verdict is not None else rollout.detail
                 self._quarantine.add(task, "setup_failed", detail[:2000])
         elif rollout.reward is not None and rollout.patch and rollout.status in ("solved", "failed"):
-            key = hashlib.sha256(rollout.patch).digest()
-            verdicts = self._verdicts.setdefault(task, {}).setdefault(key, Counter())
-            verdicts[rollout.status == "solved"] += 1
-            if min(verdicts[True], verdicts[False]) >= self._after:
-                what = f"{verdicts[True]} times solved and {verdicts[False]} times not, with one patch"
+            self._seen.add(_digest(rollout.status, task, rollout.patch))
+            solved, failed = (self._seen.count(_digest(status, task, rollout.patch)) for status in ("solved", "failed"))
+            if min(solved, failed) >= self._after:
+                what = f"{solved} times solved and {failed} times not, with one patch"
                 self._quarantine.add(task, "verdict_flips", what)
+
+
+class _Recent:
+    """How often each thing was seen. Beyond so many things, the one that was not seen for longest is forgotten."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._counts: OrderedDict[bytes, int] = OrderedDict()
+
+    def add(self, thing: bytes) -> int:
+        """See it once more; how often that makes."""
+        count = self._counts[thing] = self._counts.pop(thing, 0) + 1
+        if len(self._counts) > self._most:
+            self._counts.popitem(last=False)
+        return count
+
+    def count(self, thing: bytes) -> int:
+        return self._counts.get(thing, 0)
+
+
+def _digest(what: str, task: str, patch: bytes = b"") -> bytes:
+    return hashlib.sha256(b"\0".join((what.encode(), task.encode(), patch))).digest()[:DIGEST_BYTES]
