@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rl_agent.weights.base import Probe, WeightUpdate
 
 _CONTROL_TIMEOUT_S: Final = 600.0
-"""A pause waits for running requests; nothing else of the push takes long."""
+"""For all of a push but the pause before it, which may wait for running replies as long as they may take."""
 _LOAD_TIMEOUT_S: Final = 10.0
 UNVERSIONED: Final = 0
 """What the weights that the server started with count as."""
@@ -137,10 +137,9 @@ class VllmEngine:
         """See `engine.base.Engine`. On failure the server stays paused: nobody samples from half an update."""
         try:
             async with asyncio.timeout(_CONTROL_TIMEOUT_S):
-                if self._met != update.init_info:
-                    await self._post("/init_weight_transfer_engine", {"init_info": dict(update.init_info)})
-                    self._met = update.init_info
-                await self.hold()
+                await self._meet(update)
+            await self.hold()  # which may take as long as a request
+            async with asyncio.timeout(_CONTROL_TIMEOUT_S):
                 await self._post("/start_weight_update", None)
                 await self._post("/update_weights", {"update_info": dict(update.update_info)})
                 await self._post("/finish_weight_update", {"weight_version": str(update.version)})
@@ -150,7 +149,15 @@ class VllmEngine:
                 await self.resume()
                 return await self._verify(update.version, probe)
         except (EngineError, TimeoutError) as error:
-            raise WeightPushError(f"weights number {update.version} did not reach {self.url}: {error}") from error
+            raise WeightPushError(
+                f"weights number {update.version} did not reach {self.url}: {str(error) or repr(error)}"
+            ) from error
+
+    async def _meet(self, update: WeightUpdate) -> None:
+        """Tell the server where weights come from, once."""
+        if self._met != update.init_info:
+            await self._post("/init_weight_transfer_engine", {"init_info": dict(update.init_info)})
+            self._met = update.init_info
 
     async def _verify(self, version: int, probe: Probe | None) -> float:
         if probe is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -35,8 +36,11 @@ def choice(**changes: Any) -> dict[str, Any]:
 class Server:
     """Answers generations with `choice`, prompt log-probabilities with -1 each, and remembers what was asked."""
 
-    def __init__(self, answer: dict[str, Any] | None = None, fails_at: str | None = None, page: str = "") -> None:
+    def __init__(
+        self, answer: dict[str, Any] | None = None, fails_at: str | None = None, page: str = "", drains_s: float = 0.0
+    ) -> None:
         self.answer = answer or choice()
+        self.drains_s = drains_s
         self.page = page
         self.queries: list[dict[str, str]] = []
         self.fails_at = fails_at
@@ -50,6 +54,8 @@ class Server:
             return web.Response(text=self.page)
         body = await request.json() if request.can_read_body else None
         self.bodies.append(body)
+        if request.path == "/pause":
+            await asyncio.sleep(self.drains_s)
         if request.path == self.fails_at:
             return web.json_response({"error": "no"}, status=500)
         if request.path == "/inference/v1/generate":
@@ -166,6 +172,19 @@ async def test_a_push_pauses_as_configured_and_keep_has_nothing_computed_again(m
     assert server.queries[server.asked.index("/pause")] == {"mode": pause} | ({"clear_cache": "false"} if kept else {})
     assert ("/reset_prefix_cache" in server.asked) is not kept
     assert server.bodies[-1].get("cache_salt") == ("v4" if kept else None)  # other weights' prefixes are not its own
+
+
+async def test_a_push_waits_for_running_replies_as_long_as_a_request_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rl_agent.engine.vllm_client._CONTROL_TIMEOUT_S", 1.5)
+    async with engine(Server(drains_s=2.0)) as client:
+        assert await client.push(UPDATE, probe(-1.0)) == 0.0
+
+
+async def test_a_push_that_takes_too_long_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rl_agent.engine.vllm_client._CONTROL_TIMEOUT_S", 0.0)
+    async with engine(Server()) as client:
+        with pytest.raises(WeightPushError, match=r"weights number 4 did not reach .*TimeoutError"):
+            await client.push(UPDATE, None)
 
 
 async def test_an_engine_is_met_again_only_when_the_meeting_point_is_another_one() -> None:
