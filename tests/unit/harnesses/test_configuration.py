@@ -153,7 +153,8 @@ async def test_codex_reads_a_valid_configuration(compaction: int | None, window:
 
 
 @pytest.mark.parametrize(
-    ("output", "value"), [(b"", {}), (b"x", {}), (b'{"a":1}\n[1]\n', {}), (b'x\n{"a":1}\n\n', {"a": 1})]
+    ("output", "value"),
+    [(b"", {}), (b"x", {}), (b'{"a":1}\n[1]\n', {}), (b'x\n{"a":1}\n\n', {"a": 1}), (b"[" * 200_000, {})],
 )
 def test_the_last_line_is_an_object_or_nothing(output: bytes, value: dict[str, Any]) -> None:
     assert last_line(output) == value
