@@ -116,24 +116,24 @@ class DockerProvider:
                 raise SandboxError(f"the asset {asset.source} (for {asset.target} in the sandbox) does not exist")
         await self._reach()
         await self._require_image(image)
-        with self._records.of_boot() as label:
-            order = _Order(
-                image=image,
-                label=label,
-                lifetime_s=lifetime_s,
-                network=network or self._network,
-                limits=self._limits if limits is None else limits,
-                labels=labels or {},
-                assets=assets,
-            )
-            try:
-                name = await self._boot(order)
-                address = self._address(order.network)
-                async with Ports(name, client=self._client, address=address) as ports:
-                    yield await self._ready(order, name, ports)
-            finally:
-                # A cancelled caller waits too: a container that is left costs until its lifetime is over.
-                await asyncio.shield(self._end(label))
+        label = self._records.of_boot()
+        order = _Order(
+            image=image,
+            label=label,
+            lifetime_s=lifetime_s,
+            network=network or self._network,
+            limits=self._limits if limits is None else limits,
+            labels=labels or {},
+            assets=assets,
+        )
+        try:
+            name = await self._boot(order)
+            address = self._address(order.network)
+            async with Ports(name, client=self._client, address=address) as ports:
+                yield await self._ready(order, name, ports)
+        finally:
+            # A cancelled caller waits too: a container that is left costs until its lifetime is over.
+            await asyncio.shield(self._finish(label))
 
     def _address(self, network: Network) -> str | None:
         """How a sandbox names this machine; None: not at all, ports are carried."""
@@ -266,16 +266,19 @@ class DockerProvider:
             await sandbox.put_asset(asset)
         return sandbox
 
-    async def _end(self, label: str) -> int:
-        """Remove the containers of one boot's tries; returns how many there were."""
+    async def _finish(self, label: str) -> None:
+        if await self._end(label):
+            self._records.forget(label)
+
+    async def _end(self, label: str) -> bool:
+        """Remove the containers of one boot's tries; whether none is left. The next start tries again where one is."""
         try:
             async with asyncio.timeout(END_S):
-                return await again(
-                    lambda: self._remove_labelled(label), what=f"the end of {label}", retries=self._retries
-                )
+                await again(lambda: self._remove_labelled(label), what=f"the end of {label}", retries=self._retries)
+                return True
         except (TimeoutError, SandboxError) as error:
             log.warning("container rl_agent-%s was not removed (%s); it ends with its lifetime", label, error)
-            return 0
+            return False
 
     async def _remove_labelled(self, label: str) -> int:
         query = {"all": "true", "filters": json.dumps({"label": [f"{LABEL}={label}"]})}

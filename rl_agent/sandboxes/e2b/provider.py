@@ -157,14 +157,14 @@ class E2BProvider:
         if ours and assets:
             metadata[ASSETS_KEY] = await self._endpoint.store(assets)
         request = self._request(image, metadata, network or self._network, lifetime_s)
-        with self._records.of_boot() as label:
-            order = _Order(image=image, label=label, lifetime_s=lifetime_s, uploads=() if ours else assets, there=there)
-            order.request = {**request, "metadata": {**request["metadata"], LABEL: label}}
-            try:
-                yield await self._boot(order)
-            finally:
-                # A cancelled caller waits too: a sandbox that is left costs until its lifetime is over.
-                await asyncio.shield(self._end(order))
+        label = self._records.of_boot()
+        order = _Order(image=image, label=label, lifetime_s=lifetime_s, uploads=() if ours else assets, there=there)
+        order.request = {**request, "metadata": {**request["metadata"], LABEL: label}}
+        try:
+            yield await self._boot(order)
+        finally:
+            # A cancelled caller waits too: a sandbox that is left costs until its lifetime is over.
+            await asyncio.shield(self._finish(order))
 
     def _request(self, image: str, metadata: Mapping[str, str], network: Network, lifetime_s: float) -> dict[str, Any]:
         by_key = self._image_key is not None
@@ -252,8 +252,12 @@ class E2BProvider:
                 "harness.time_budget_s and grader.timeout_s, or use an account that grants more."
             )
 
-    async def _end(self, order: _Order) -> None:
-        """Remove the sandbox of the last try, if there is one."""
+    async def _finish(self, order: _Order) -> None:
+        if await self._end(order):
+            self._records.forget(order.label)
+
+    async def _end(self, order: _Order) -> bool:
+        """Remove the sandbox of the last try, if there is one; whether none is left. The next start tries again where one is."""
         try:
             async with asyncio.timeout(END_S):
                 if order.unheard:  # its boot may go on where we do not see it: its key tells which one it is
@@ -261,10 +265,12 @@ class E2BProvider:
                 if order.sandbox_id is not None:
                     await self._remove(order.sandbox_id)
                     order.sandbox_id = None
+                return True
         except (TimeoutError, SandboxError, ConfigError) as error:
             log.warning(
                 "sandbox %s was not removed (%s); it ends with its lifetime", order.sandbox_id or order.label, error
             )
+            return False
 
     async def _remove(self, sandbox_id: str) -> None:
         async def kill() -> None:
@@ -300,7 +306,7 @@ async def _require_there(sandbox: ScriptedSandbox, order: _Order) -> None:
     look = " && ".join(f"ls -d -- {shlex.quote(asset.target)}" for asset in order.there)
     found = await sandbox.exec(look, user="root", timeout=LOOK_S)
     if found.exit_code != 0:
-        raise ConfigError(
+        raise ImageError(
             f"image {order.image!r} does not have what sandbox.assets_in_image says: {found.stderr.decode(errors='replace').strip()}. "
             "Remedy: build it with the CLI at that place, or set sandbox.assets_in_image=false: it is uploaded then."
         )
