@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
+from collections import Counter, deque
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -65,6 +65,8 @@ class WarmPool:
         self._provider = provider
         self._size = size
         self._idle: deque[_Held] = deque()
+        self._asked: dict[_Kind, None] = {}
+        """The last `size` kinds that were asked for, the newest last: agents' and graders' sandboxes are two of one image."""
         self._group = asyncio.TaskGroup()
 
     async def __aenter__(self) -> WarmPool:
@@ -126,15 +128,20 @@ class WarmPool:
         return None
 
     def _refill(self, kind: _Kind) -> None:
-        """Boot as many of this kind as there is room for; idle ones of other kinds, and stale ones, make room."""
-        for held in [held for held in self._idle if held.gone.is_set() or (held.sandbox and not held.fresh)]:
-            self._drop(held)
-        missing = self._size - sum(held.kind == kind for held in self._idle)
-        for held in [held for held in self._idle if held.kind != kind][
-            : max(0, len(self._idle) + missing - self._size)
-        ]:
-            self._drop(held)
-        for _ in range(missing):
+        """Boot as many of this kind as are its share; what is stale, or more than its own kind's share, makes room."""
+        self._asked.pop(kind, None)
+        self._asked[kind] = None
+        for old in list(self._asked)[: -self._size or None]:
+            del self._asked[old]
+        share = self._size // max(1, len(self._asked))
+        kept: Counter[_Kind] = Counter()
+        for held in list(self._idle):
+            stale = held.gone.is_set() or (held.sandbox is not None and not held.fresh)
+            if stale or held.kind not in self._asked or kept[held.kind] >= share:
+                self._drop(held)
+            else:
+                kept[held.kind] += 1
+        for _ in range(share - kept[kind]):
             held = _Held(kind=kind)
             self._idle.append(held)
             self._group.create_task(self._hold(held))

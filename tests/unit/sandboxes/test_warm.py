@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
+    from rl_agent.sandboxes.base import SandboxProvider
+
 pytestmark = needs_root
 
 
@@ -26,6 +28,21 @@ async def until_idle(pool: WarmPool, count: int) -> list[Any]:
         while len(found := [held.sandbox for held in pool._idle if held.fresh]) != count:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     return found
+
+
+class Counting:
+    """A provider that counts its boots."""
+
+    def __init__(self, provider: SandboxProvider) -> None:
+        self._provider = provider
+        self.boots = 0
+
+    def boot(self, image: str, **options: Any) -> Any:
+        self.boots += 1
+        return self._provider.boot(image, **options)
+
+    async def sweep(self) -> int:
+        return await self._provider.sweep()
 
 
 @pytest.fixture
@@ -49,6 +66,17 @@ async def test_the_next_sandbox_of_a_kind_is_one_that_was_booted_ahead_and_each_
         assert other.id not in ahead
 
 
+async def test_agents_and_graders_sandboxes_do_not_push_each_other_out(tmp_path: Path) -> None:
+    provider = Counting(local_provider(tmp_path / "state"))
+    async with WarmPool(provider, size=4) as pool:
+        for _ in range(5):
+            for lifetime_s in (60, 61):
+                async with pool.boot("host", lifetime_s=lifetime_s):
+                    pass
+                await until_idle(pool, min(4, provider.boots - 1))
+        assert provider.boots == 2 + 8 + 4 + 2, "two that found none, eight handed out, four that wait, two that made room"
+
+
 async def test_a_dead_one_is_never_handed_out(pool: WarmPool) -> None:
     async with pool.boot("host", lifetime_s=60):
         pass
@@ -69,12 +97,12 @@ async def test_one_from_the_pool_ends_with_the_lifetime_that_was_asked_for(pool:
             await sandbox.exec("sleep 30", timeout=30)
 
 
-async def test_a_new_kind_takes_the_room_of_the_old_one(pool: WarmPool) -> None:
-    for lifetime_s in (60, 61):
+async def test_a_new_kind_takes_the_room_of_the_one_that_was_not_asked_for_longest(pool: WarmPool) -> None:
+    for lifetime_s in (60, 61, 60, 62):
         async with pool.boot("host", lifetime_s=lifetime_s):
             pass
     await until_idle(pool, 2)
-    assert [held.kind.lifetime_s for held in pool._idle] == [61, 61]
+    assert sorted(held.kind.lifetime_s for held in pool._idle) == [60, 62]
 
 
 async def test_boots_ahead_that_fail_harm_nobody(tmp_path: Path) -> None:
