@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import time
 from contextlib import AsyncExitStack
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from rl_agent.sandboxes.base import Asset, Limits, Network, Sandbox, SandboxLostError, SandboxProvider
     from rl_agent.sandboxes.gateway.running import Running
 
+log = logging.getLogger(__name__)
 KEYS_KEPT: Final = 10_000
 TEARDOWN_S: Final = 30.0
 LAST_WORDS_S: Final = 2.0
@@ -210,10 +212,12 @@ class Boxes:
                     ready.set_result(box)
                     await box.until_over()
                     await box.end_processes()
-        except RlAgentError as error:
+        except Exception as error:
+            if not isinstance(error, RlAgentError):
+                log.exception("box %s broke", box.id if box else f"of image {order.image!r}")
             if not ready.done():
                 status = 404 if isinstance(error, ImageError) else 500
-                ready.set_exception(HttpError(status, str(error)))
+                ready.set_exception(HttpError(status, str(error) or repr(error)))
         finally:
             if box is None:
                 self._booting -= 1

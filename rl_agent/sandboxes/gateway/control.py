@@ -164,6 +164,10 @@ def _limits(text: str | None) -> Limits | None:
     if text is None:
         return None
     try:
-        return Limits(**json.loads(text))
-    except (TypeError, ValueError):
-        raise HttpError(400, f"metadata {LIMITS_KEY} is not understood: {text}") from None
+        values = json.loads(text)
+        limits = Limits(**values)
+    except (TypeError, ValueError, RecursionError):
+        values = {"": None}
+    if not all(type(value) in (int, float) and value > 0 for value in values.values()):
+        raise HttpError(400, f"metadata {LIMITS_KEY} is not understood: {text[:200]}")
+    return limits

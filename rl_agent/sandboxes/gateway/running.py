@@ -147,13 +147,15 @@ class ExecProcess:
 
     async def chunks(self) -> AsyncIterator[tuple[Stream, bytes]]:
         """See `Process.chunks`."""
-        async with asyncio.TaskGroup() as group:
-            run = group.create_task(self._sandbox.exec(self._command, **self._options))  # type: ignore[arg-type]
-            kill = group.create_task(self._killed.wait())
+        run = asyncio.ensure_future(self._sandbox.exec(self._command, **self._options))  # type: ignore[arg-type]
+        kill = asyncio.ensure_future(self._killed.wait())
+        try:
             await asyncio.wait((run, kill), return_when=asyncio.FIRST_COMPLETED)
+        finally:
             kill.cancel()
             if not run.done():
                 run.cancel()
+            await asyncio.wait((run, kill))
         if run.cancelled():
             self._code = 128 + SIGKILL
             return

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     import socket
 
+log = logging.getLogger(__name__)
 READ_BYTES: Final = 1 << 16
+MOST: Final = 64
+"""Connections at a time: two descriptors each, of a process that serves other sandboxes too. Agents hold a few."""
 
 
 class Forward:
@@ -27,17 +31,20 @@ class Forward:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
+        if len(self._tasks) >= MOST:
+            writer.transport.abort()
+            return
         self._tasks.add(task)
         try:
-            # A reset by either side ends the connection, as it would without us in between.
-            with contextlib.suppress(OSError):
-                up_reader, up_writer = await asyncio.open_connection("127.0.0.1", self._port)
-                try:
-                    async with asyncio.TaskGroup() as group:
-                        group.create_task(_pump(reader, up_writer))
-                        group.create_task(_pump(up_reader, writer))
-                finally:
-                    up_writer.close()
+            up_reader, up_writer = await asyncio.open_connection("127.0.0.1", self._port)
+            try:
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(_pump(reader, up_writer))
+                    group.create_task(_pump(up_reader, writer))
+            finally:
+                up_writer.close()
+        except OSError as error:
+            log.warning("a sandbox cannot reach port %d of this host: %s", self._port, error)
         except asyncio.CancelledError:
             pass  # close() asked for it; the stream server would log it as an error
         finally:

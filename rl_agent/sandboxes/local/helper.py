@@ -19,7 +19,7 @@ from rl_agent.errors import ConfigError, SandboxError
 from rl_agent.sandboxes.base import SandboxLostError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 SCRIPT: Final = Path(__file__).with_name("nsexec.py")
 ANSWER_BYTES: Final = 1 << 16
@@ -89,6 +89,15 @@ class HelperError(SandboxError):
         self.errno = number
 
 
+@contextlib.contextmanager
+def machine_must(do: str) -> Iterator[None]:
+    """SandboxError for an OSError: no descriptor, process or space left is infrastructure, and may pass."""
+    try:
+        yield
+    except OSError as error:
+        raise SandboxError(f"this machine could not {do}: {error}") from error
+
+
 class Helper:
     """A running helper process. Everything that it started ends with it."""
 
@@ -131,21 +140,27 @@ class Helper:
 
     def call(self, request: Mapping[str, Any], fds: Sequence[int]) -> Call:
         """Send a request. The descriptors are duplicated; the caller still owns its own."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        ours.setblocking(False)
         body = memory_file(json.dumps({**request, "alone": self._alone}).encode())
         try:
-            rights = array.array("i", [theirs.fileno(), body, *fds])
-            self._sock.sendmsg([str(request["op"]).encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
-        except OSError as error:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            with theirs:
+                ours.setblocking(False)
+                self._send(str(request["op"]), [theirs.fileno(), body, *fds])
+                return Call(ours)
+        except SandboxLostError:
             ours.close()
+            raise
+        finally:
+            os.close(body)
+
+    def _send(self, op: str, fds: Sequence[int]) -> None:
+        rights = array.array("i", fds)
+        try:
+            self._sock.sendmsg([op.encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+        except OSError as error:
             raise SandboxLostError(
                 f"the local sandbox helper process is gone ({error}); its sandboxes ended with it"
             ) from error
-        finally:
-            theirs.close()
-            os.close(body)
-        return Call(ours)
 
     def stop(self) -> None:
         """End the helper and with it whatever still runs below it."""

@@ -25,7 +25,7 @@ from rl_agent.sandboxes.base import Limits, Network
 from rl_agent.sandboxes.local import alone, bubblewrap, images
 from rl_agent.sandboxes.local import seccomp as filters
 from rl_agent.sandboxes.local.boot import Boot, BootRequest
-from rl_agent.sandboxes.local.helper import Helper
+from rl_agent.sandboxes.local.helper import Helper, machine_must
 from rl_agent.sandboxes.local.limits import ControlGroups, Controllers, remove_group, weigh
 from rl_agent.sandboxes.local.sandbox import LocalSandbox
 from rl_agent.sandboxes.pool import BootGate
@@ -103,11 +103,13 @@ class LocalProvider:
         network = network or self._network
         name = f"{owner_tag()}-{secrets.token_hex(6)}"
         deadline = time.monotonic() + lifetime_s
-        helper = self._acquire_helper()
+        with machine_must("start the sandboxes' helper"):
+            helper = self._acquire_helper()
         folder = state_folder(self._state_dir) / name
         groups = ControlGroups()
         try:
-            folder.mkdir(mode=0o700)
+            with machine_must("make the sandbox's folder"):
+                folder.mkdir(mode=0o700)
             layout = await self._layout(image)
             binds = [*layout.binds, *(layout.host_network_binds if network is Network.HOST else ())]
             binds += [(str(asset.source), asset.target) for asset in assets]
@@ -122,9 +124,10 @@ class LocalProvider:
                 tmpfs_mb=self._disk_mb if self._storage is Storage.memory else None,
             )
             async with AsyncExitStack() as stack:
-                async with self._turns().turn():
-                    booting = Boot(helper, request, timeout_s=self._boot_timeout_s)
-                    processes = await stack.enter_async_context(booting)
+                with machine_must("boot a sandbox"):
+                    async with self._turns().turn():
+                        booting = Boot(helper, request, timeout_s=self._boot_timeout_s)
+                        processes = await stack.enter_async_context(booting)
                 sandbox = LocalSandbox(
                     name=name,
                     helper=helper,
