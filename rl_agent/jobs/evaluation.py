@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from omegaconf import OmegaConf
@@ -17,7 +17,7 @@ from rl_agent.tasks.source import TaskSource
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from rl_agent.config.schema import Config
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from rl_agent.tasks.task import Task
 
 log = logging.getLogger(__name__)
+
+WEIGHT_VERSION: Final = "eval/weight_version"
 
 
 class Evaluation:
@@ -40,22 +42,32 @@ class Evaluation:
         self._driver = driver
         self._tasks = tasks
         self._running: asyncio.Task[dict[str, float]] | None = None
+        self._over: dict[str, float] = {}
+        """Figures that were not asked for before the next evaluation began."""
 
     def begin(self, step: int) -> None:
         """After `step` steps, with the weights of that number in the engine: evaluate if it is time."""
         if not self._every or (step % self._every and step != self._last):
             return
-        if self._running is not None:
-            log.warning("weights number %d are not evaluated: the evaluation before is not over", step)
+        if self._running is not None and not self._running.done():
+            if step != self._last:  # the last weights are evaluated in any case, see `metrics`
+                log.warning("weights number %d are not evaluated: the evaluation before is not over", step)
             return
+        if self._running is not None:
+            self._over = self._running.result()
         self._running = self._tasks.create_task(self._run(step), name=f"evaluation {step}")
 
     async def metrics(self, step: int) -> dict[str, float]:
-        """The figures of an evaluation that is over; after the last step, of the one that runs."""
-        running = self._running
-        if running is None or (not running.done() and step != self._last):
-            return {}
-        self._running = None
+        """The figures of an evaluation that is over; after the last step those of the last weights, which are waited for."""
+        over, self._over = self._over, {}
+        if self._running is None or (step != self._last and (over or not self._running.done())):
+            return over
+        if step == self._last:
+            _tell(over)
+            if (await self._running)[WEIGHT_VERSION] != step:
+                self.begin(step)
+                _tell(self._over)
+        running, self._running = self._running, None
         return await running
 
     async def _run(self, version: int) -> dict[str, float]:
@@ -77,8 +89,15 @@ def held_out_tasks(config: Config) -> Sequence[Task]:
 def evaluation_metrics(rollouts: Sequence[Rollout], version: int) -> dict[str, float]:
     """Over the rollouts that have a reward; what infrastructure broke is no evidence."""
     rewards = [rollout.reward for rollout in rollouts if rollout.reward is not None]
-    figures = {"eval/weight_version": float(version), "eval/rollouts": float(len(rewards))}
+    figures = {WEIGHT_VERSION: float(version), "eval/rollouts": float(len(rewards))}
     if not rewards:
         return figures
     solved = [rollout.status == "solved" for rollout in rollouts if rollout.reward is not None]
     return figures | {"eval/reward_mean": float(np.mean(rewards)), "eval/solved_rate": float(np.mean(solved))}
+
+
+def _tell(figures: Mapping[str, float]) -> None:
+    """Of an evaluation that has no step of its own any more: the last step has the figures of the last weights."""
+    if figures:
+        told = ", ".join(f"{name} {value:.3f}" for name, value in figures.items() if name != WEIGHT_VERSION)
+        log.warning("the evaluation of weights number %d ended with the run: %s", figures[WEIGHT_VERSION], told)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    import pytest
+
     from rl_agent.tasks.task import Task
 
 
@@ -91,6 +93,51 @@ async def test_one_at_a_time(tmp_path: Path) -> None:
             await asyncio.sleep(0)
         assert driver.asked == 1
         driver.go.set()
+
+
+async def ended(evaluation: Evaluation) -> None:
+    assert evaluation._running is not None
+    await asyncio.wait([evaluation._running])
+
+
+async def test_the_last_weights_are_evaluated_though_the_evaluation_before_is_not_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    driver: Any = Driver()
+    async with asyncio.TaskGroup() as tasks:
+        evaluation = Evaluation(config(steps=4), tmp_path, driver, tasks)
+        for step in (2, 4):
+            evaluation.begin(step)
+            await asyncio.sleep(0)
+        assert driver.asked == 1
+        driver.go.set()
+        assert (await evaluation.metrics(4))["eval/weight_version"] == 4
+    assert driver.asked == 2
+    assert (tmp_path / "eval_00002.jsonl").is_file()
+    assert (tmp_path / "eval_00004.jsonl").is_file()
+    assert "evaluation of weights number 2" in caplog.text
+    assert "eval/solved_rate 0.500" in caplog.text
+    assert "not evaluated" not in caplog.text
+
+
+async def test_an_evaluation_that_ended_during_a_step_does_not_keep_the_next_from_beginning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    driver: Any = Driver()
+    driver.go.set()
+    async with asyncio.TaskGroup() as tasks:
+        evaluation = Evaluation(config(steps=6), tmp_path, driver, tasks)
+        evaluation.begin(2)
+        await ended(evaluation)
+        evaluation.begin(4)
+        await ended(evaluation)
+        assert (await evaluation.metrics(4))["eval/weight_version"] == 2
+        assert (await evaluation.metrics(5))["eval/weight_version"] == 4
+        assert await evaluation.metrics(5) == {}
+        evaluation.begin(6)
+        assert (await evaluation.metrics(6))["eval/weight_version"] == 6
+    assert driver.asked == 3
+    assert not caplog.text
 
 
 def test_what_infrastructure_broke_is_no_evidence() -> None:
