@@ -13,7 +13,7 @@ from rl_agent.tokens.messages import Conversation, Message, Role, ToolSpec
 from rl_agent.tokens.turn import FinishReason, Generation, VersionSpan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from rl_agent.tokens.template_renderer import TemplateRenderer
@@ -76,7 +76,9 @@ def call(command: str) -> str:
     return '<tool_call>{"name": "Bash", "arguments": {"command": "' + command + '"}}</tool_call><|im_end|>'
 
 
-def save_tokenizer(folder: Path, *, drop_reasoning: bool = False, open_reasoning: bool = False) -> Path:
+def save_tokenizer(
+    folder: Path, *, drop_reasoning: bool = False, open_reasoning: bool = False, special: Sequence[str] = SPECIAL
+) -> Path:
     """Write a byte-level BPE tokenizer with a chat template into `folder`.
 
     `drop_reasoning`: the template shows reasoning only while no user message follows it, as Qwen's does.
@@ -86,7 +88,7 @@ def save_tokenizer(folder: Path, *, drop_reasoning: bool = False, open_reasoning
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=420,
-        special_tokens=SPECIAL,
+        special_tokens=list(special),
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )

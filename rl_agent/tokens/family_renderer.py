@@ -5,24 +5,28 @@ The library takes and returns lists; only the last turn is handed to it for a br
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import orjson
 
 from rl_agent.errors import ConfigError
-from rl_agent.tokens.messages import ParsedReply, Role, ToolCall
-from rl_agent.tokens.tagged_reply import raw_arguments
+from rl_agent.tokens.family_reply import json_call, rebuilt_call
+from rl_agent.tokens.messages import Message, ParsedReply, Role, ToolCall
+from rl_agent.tokens.tagged_reply import CALL_OPEN
 from rl_agent.tokens.tokenizer import load_tokenizer
 from rl_agent.tokens.tool_text import shown_function
 from rl_agent.tokens.turn import FinishReason
 from rl_agent.tokens.untrusted import Guard, GuardedTokenizer
+from rl_agent.tokens.whole import MARK, is_whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from rl_agent.tokens.messages import Conversation, Message, ToolSpec
+    from rl_agent.tokens.messages import Conversation, ToolSpec
     from rl_agent.tokens.turn import Int32, Turn
 
 
@@ -46,6 +50,7 @@ class FamilyRenderer:
                 f"renderer {family!r} cannot be built for {model_folder}: {error}. Remedy: another family, or renderer=template."
             ) from error
         self._encoder: Any = tokenizer.backend_tokenizer
+        self._call_open: int | None = self._encoder.token_to_id(CALL_OPEN)
 
     @property
     def stop_token_ids(self) -> tuple[int, ...]:
@@ -89,26 +94,60 @@ class FamilyRenderer:
         truncated = finish_reason is not FinishReason.STOP
         shown = [shown_function(t) for t in tools] or None
         try:
-            parsed = self._inner.parse_response(tokens.tolist(), tools=shown, prompt_ids=prompt_tokens.tolist())
+            found = self._inner.parse_response(tokens.tolist(), tools=shown, prompt_ids=prompt_tokens.tolist())
+            reply = self._read(found, tokens, truncated)
         except Exception:  # noqa: BLE001 (parsers of many families; whatever they stumble over is an unreadable reply)
-            return ParsedReply(content=self.text(tokens).strip(), ill_formed=True, truncated=truncated)
-        calls: list[ToolCall] = []
-        broken: list[str] = []
-        for attempt in parsed.tool_calls:
-            call = _as_call(attempt)
-            if call is None:
-                broken.append(attempt.raw)
-            else:
-                calls.append(call)
-        content = "\n".join(part for part in ((parsed.content or "").strip(), *broken) if part)
-        unclosed = parsed.reasoning_complete is False and not truncated
-        return ParsedReply(
-            content=content,
-            reasoning=parsed.reasoning_content or None,
-            tool_calls=tuple(calls),
+            reply = None
+        return reply or ParsedReply(content=self.text(tokens).strip(), ill_formed=True, truncated=truncated)
+
+    def _read(self, found: Any, tokens: Int32, truncated: bool) -> ParsedReply | None:
+        """What the library found, each call read again; None if something of the reply would be missing."""
+        exact = [json_call(attempt) for attempt in found.tool_calls]
+        read = [call or rebuilt_call(attempt) for call, attempt in zip(exact, found.tool_calls, strict=True)]
+        calls = tuple(call for call in read if call is not None)
+        broken = [attempt.raw for attempt, call in zip(found.tool_calls, read, strict=True) if call is None]
+        rebuilt = any(call is None and again is not None for call, again in zip(exact, read, strict=True))
+        outside = [] if rebuilt else self._outside(found.tool_calls, tokens)
+        unclosed = found.reasoning_complete is False and not truncated
+        reply = ParsedReply(
+            content="\n".join(part for part in ((found.content or "").strip(), *broken, *outside) if part),
+            reasoning=found.reasoning_content or None,
+            tool_calls=calls,
             ill_formed=bool(broken) or unclosed,
             truncated=truncated,
         )
+        return None if rebuilt and not is_whole(self.text(self._ended(tokens)), reply, self._written(calls)) else reply
+
+    def _outside(self, attempts: Sequence[Any], tokens: Int32) -> list[str]:
+        """The texts between and after `<tool_call>` blocks, which the library leaves out."""
+        spans = [attempt.token_span for attempt in attempts]
+        if not spans or None in spans or int(tokens[spans[0][0]]) != self._call_open:
+            return []
+        ends = [end for _, end in spans]
+        starts = [*(start for start, _ in spans[1:]), len(self._ended(tokens))]
+        return [self.text(tokens[end:start]).strip() for end, start in zip(ends, starts, strict=True)]
+
+    def _ended(self, tokens: Int32) -> Int32:
+        """The tokens before the first end token."""
+        ends = np.flatnonzero(np.isin(tokens, self._inner.get_stop_token_ids()))
+        return tokens[: ends[0]] if len(ends) else tokens
+
+    def _written(self, calls: tuple[ToolCall, ...]) -> str:
+        """The calls as the family writes them, values that are no texts as JSON: some families have a Python `True` there."""
+        texts = [
+            {
+                key: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False)
+                for key, v in (c.arguments or {}).items()
+            }
+            for c in calls
+        ]
+        calls = tuple(replace(call, arguments=text) for call, text in zip(calls, texts, strict=True))
+        asked = [self._as_dict(Message(role=Role.USER, content="Go on."))]
+        said = self._as_dict(Message(role=Role.ASSISTANT, content=MARK, tool_calls=calls))
+        prompt = self._inner.render_ids(asked, tools=None, add_generation_prompt=True)
+        ids = self._inner.render_ids([*asked, said], tools=None, add_generation_prompt=False)
+        shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(prompt, ids, strict=False)))
+        return self.text(self._ended(np.array(ids[shared:], dtype=np.int32)))
 
     def text(self, tokens: Int32) -> str:
         """The text of tokens, special tokens included."""
@@ -135,23 +174,3 @@ class FamilyRenderer:
         if message.tool_name is not None:
             shown["name"] = message.tool_name
         return shown
-
-
-def _as_call(attempt: Any) -> ToolCall | None:
-    """A call that was read whole; None for any other status than ok."""
-    if attempt.status != "ok" or not attempt.name:
-        return None
-    arguments = attempt.arguments
-    if isinstance(arguments, str):
-        try:
-            arguments = orjson.loads(arguments)
-        except orjson.JSONDecodeError:
-            return None
-    if not isinstance(arguments, dict):
-        return None
-    raw = raw_arguments(attempt.raw)
-    if raw is not None and raw.startswith('"'):  # the arguments as a JSON text
-        raw = orjson.loads(raw)
-    return ToolCall(
-        id="", name=attempt.name, arguments=arguments, raw=raw if raw is not None else orjson.dumps(arguments).decode()
-    )

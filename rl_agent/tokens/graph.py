@@ -172,6 +172,9 @@ class SessionGraph:
             agent=at.key.agent,
             has_reasoning=(parent is not None and parent.has_reasoning) or parsed.reasoning is not None,
         )
+        names = _names(
+            turn.turn_id, at.prompt_hash, reply
+        )  # before the first change: a turn is in the graph whole or not at all
         node.supersede(n for n in self._nodes.values() if n.parent is parent and n.agent == node.agent)
         self._nodes[turn.turn_id] = node
         if parent is not None:
@@ -180,8 +183,15 @@ class SessionGraph:
             self._roots.setdefault(at.key.agent, []).append(at.form)
         if prompt.fork is not None:
             self.forks[prompt.fork] += 1
-        self._index(turn.turn_id, at.prompt_hash, reply)
+        self._by_hash[names.place] = turn.turn_id
+        self._by_text[names.text] = turn.turn_id
+        self._by_words[names.words] = turn.turn_id
+        self._by_call.update({call.id: turn.turn_id for call in reply.tool_calls})
         return turn
+
+    def holds(self, turn_id: str) -> bool:
+        """Whether the turn is committed."""
+        return turn_id in self._nodes
 
     def delivered(self, turn_id: str) -> None:
         """The client has the whole reply of this turn."""
@@ -269,12 +279,18 @@ class SessionGraph:
                 return self._nodes[turn_id].reply
         return message
 
-    def _index(self, turn_id: str, prompt_hash: bytes, reply: Message) -> None:
-        self._by_hash[turn_digest(prompt_hash, turn_id)] = turn_id
-        self._by_text[text_key(prompt_hash, reply)] = turn_id
-        self._by_words[text_key(b"", reply)] = turn_id
-        for call in reply.tool_calls:
-            self._by_call[call.id] = turn_id
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """Under what a turn is found again; see the fields of `SessionGraph`."""
+
+    place: bytes
+    text: bytes
+    words: bytes
+
+
+def _names(turn_id: str, prompt_hash: bytes, reply: Message) -> _Names:
+    return _Names(turn_digest(prompt_hash, turn_id), text_key(prompt_hash, reply), text_key(b"", reply))
 
 
 def _in_call_order(messages: Sequence[Message], reply: Message) -> tuple[Message, ...]:

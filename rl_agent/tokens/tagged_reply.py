@@ -25,7 +25,9 @@ _WHITE: Final = " \t\r\n"
 
 
 @dataclass(frozen=True, slots=True)
-class _Value:
+class JsonValue:
+    """A value and its text, exactly as sampled."""
+
     value: Any
     raw: str
 
@@ -56,15 +58,6 @@ def parse_tagged(text: str, *, truncated: bool, in_reasoning: bool = False) -> P
     )
 
 
-def raw_arguments(block: str) -> str | None:
-    """The arguments, exactly as sampled, in the text of one call, with or without its tags; None if it is not JSON."""
-    try:
-        fields, _ = _read_object(block, block.find("{"))
-    except (ValueError, RecursionError):
-        return None
-    return fields["arguments"].raw if "arguments" in fields else None
-
-
 def reasoning_is_open(text: str) -> bool:
     """Whether `text` ends inside reasoning."""
     return text.rfind(THINK_OPEN) > text.rfind(THINK_CLOSE)
@@ -85,23 +78,24 @@ def _read_call(text: str, start: int) -> tuple[ToolCall | None, int]:
     """The call whose text begins at `start`, and where it ends. An unreadable one ends at its closing tag or with the text."""
     opened = _skip_white(text, start)
     try:
-        fields, end = _read_object(text, opened)
+        fields, end = read_object(text, opened)
     except (ValueError, RecursionError):
         return None, _closing_end(text, start)
     end = _skip_white(text, end)
     if not text.startswith(CALL_CLOSE, end):
         return None, _closing_end(text, start)
     end += len(CALL_CLOSE)
-    call = _as_call(fields)
+    call = call_of(fields)
     return call, end
 
 
-def _as_call(fields: Mapping[str, _Value]) -> ToolCall | None:
+def call_of(fields: Mapping[str, JsonValue]) -> ToolCall | None:
+    """The call that an object with `name` and `arguments` is; None if it is none."""
     name = fields.get("name")
     arguments = fields.get("arguments")
     if name is None or not isinstance(name.value, str) or not name.value or arguments is None:
         return None
-    if not (_is_portable(name.raw) and _is_portable(arguments.raw)):
+    if not (is_portable(name.raw) and is_portable(arguments.raw)):
         return None
     if isinstance(arguments.value, dict):
         return ToolCall(id="", name=name.value, arguments=arguments.value, raw=arguments.raw)
@@ -110,12 +104,12 @@ def _as_call(fields: Mapping[str, _Value]) -> ToolCall | None:
             inner = json.loads(arguments.value)
         except (ValueError, RecursionError):
             return None
-        if isinstance(inner, dict) and _is_portable(arguments.value):
+        if isinstance(inner, dict) and is_portable(arguments.value):
             return ToolCall(id="", name=name.value, arguments=inner, raw=arguments.value)
     return None
 
 
-def _is_portable(raw: str) -> bool:
+def is_portable(raw: str) -> bool:
     """Whether a client can read the JSON and send it back: no half of a surrogate pair, no thousandfold nesting."""
     try:
         orjson.loads(raw)
@@ -124,12 +118,12 @@ def _is_portable(raw: str) -> bool:
     return True
 
 
-def _read_object(text: str, start: int) -> tuple[dict[str, _Value], int]:
+def read_object(text: str, start: int) -> tuple[dict[str, JsonValue], int]:
     """The fields of the JSON object at `start` with the raw text of each value. Raises ValueError, also for a double key."""
     decoder = json.JSONDecoder(parse_constant=_refuse)
     if not text.startswith("{", start):
         raise ValueError("not an object")
-    fields: dict[str, _Value] = {}
+    fields: dict[str, JsonValue] = {}
     position = _skip_white(text, start + 1)
     if text.startswith("}", position):
         return fields, position + 1
@@ -142,7 +136,7 @@ def _read_object(text: str, start: int) -> tuple[dict[str, _Value], int]:
             raise ValueError("no colon")
         position = _skip_white(text, position + 1)
         value, end = decoder.raw_decode(text, position)
-        fields[key] = _Value(value, text[position:end])
+        fields[key] = JsonValue(value, text[position:end])
         position = _skip_white(text, end)
         if text.startswith("}", position):
             return fields, position + 1

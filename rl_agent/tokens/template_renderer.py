@@ -7,8 +7,6 @@ with a full render; templates for which it does not hold get None, and the calle
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -22,6 +20,7 @@ from rl_agent.tokens.tokenizer import generation_ends, load_tokenizer
 from rl_agent.tokens.tool_text import shown_function
 from rl_agent.tokens.turn import FinishReason
 from rl_agent.tokens.untrusted import Guard
+from rl_agent.tokens.whole import MARK, is_whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,11 +30,8 @@ if TYPE_CHECKING:
     from rl_agent.tokens.reply_parser import ReplyParser
     from rl_agent.tokens.turn import Int32, Turn
 
-_MARK: Final = "anchor-6f1c9b"
-"""Stands for what the policy said in the anchor; its first place in a render is found by this text."""
 _THOUGHT: Final = "thought-2e85d0"
 _LONG: Final = 32_768
-_TAG: Final = r"<[^\s<>]+>"
 _TAIL: Final = 64
 """Prompt tokens read to see whether the generation prompt opens the reasoning; such openings are a few tokens long."""
 
@@ -108,7 +104,7 @@ class TemplateRenderer:
         call = ToolCall(id="call0", name="look", arguments={"path": "a b.py"}, raw='{"path": "a b.py"}')
         schema = {"type": "object", "properties": {"path": {"type": "string"}}}
         tools = (ToolSpec(name="look", description="Shows a file.", parameters=schema),)
-        text = self._reply_text(ParsedReply(content=_MARK, tool_calls=(call,)), tools)
+        text = self._reply_text(ParsedReply(content=MARK, tool_calls=(call,)), tools)
         read = self._parser.parse(text, truncated=False, in_reasoning=False, tools=tools).tool_calls
         if [(c.name, c.arguments) for c in read] != [(call.name, call.arguments)]:
             raise ConfigError(
@@ -125,13 +121,10 @@ class TemplateRenderer:
     def _is_whole(self, text: str, parsed: ParsedReply, tools: Sequence[ToolSpec]) -> bool:
         """Whether the calls, written again, hold every letter of the calls as sampled: a parser may cut a value short, or close a call."""
         try:
-            again = self._reply_text(ParsedReply(content=_MARK, tool_calls=parsed.tool_calls), tools)
+            again = self._reply_text(ParsedReply(content=MARK, tool_calls=parsed.tool_calls), tools)
         except ConfigError:
             return False
-        sampled = _units(text) - _units(parsed.content) - _units(parsed.reasoning or "")
-        written = _units(again.replace(_MARK, ""))
-        unclosed = [unit for unit in written - sampled if unit.startswith("<")]
-        return not unclosed and not sampled - written
+        return is_whole(text, parsed, again)
 
     def text(self, tokens: Int32) -> str:
         """The text of tokens, special tokens included."""
@@ -189,7 +182,7 @@ class TemplateRenderer:
     def _suffix(self, new_messages: Sequence[Message]) -> str | None:
         """The text after the anchor's end of turn, up to the generation prompt's end."""
         text = self._template((*_anchor(new_messages), *new_messages), (), prompt=True)
-        start = text.find(_MARK)
+        start = text.find(MARK)
         end = text.find(self._end_of_turn, start) if start >= 0 else -1
         return text[end + len(self._end_of_turn) :] if end >= 0 else None
 
@@ -219,7 +212,7 @@ class TemplateRenderer:
 
     def _drops_reasoning(self, new_messages: Sequence[Message]) -> bool:
         user, assistant = _anchor(new_messages)
-        thinking = Message(role=Role.ASSISTANT, content=_MARK, reasoning=_THOUGHT, tool_calls=assistant.tool_calls)
+        thinking = Message(role=Role.ASSISTANT, content=MARK, reasoning=_THOUGHT, tool_calls=assistant.tool_calls)
         return _THOUGHT not in self._template((user, thinking, *new_messages), (), prompt=True)
 
     def _find_stop_ids(self, model_folder: Path) -> tuple[int, ...]:
@@ -234,11 +227,11 @@ class TemplateRenderer:
     def _find_end_of_turn(self) -> str:
         """The stop token that the template writes behind an assistant's message."""
         text = self._template(_anchor(()), (), prompt=False)
-        after = text[text.find(_MARK) :]
+        after = text[text.find(MARK) :]
         places = [(after.find(stop), stop) for stop in self._stop_texts if stop in after]
         if not places:
             raise ConfigError(
-                f"the chat template of {self._hf.name_or_path} ends an assistant's turn with {after[len(_MARK) :]!r}, which is none "
+                f"the chat template of {self._hf.name_or_path} ends an assistant's turn with {after[len(MARK) :]!r}, which is none "
                 f"of its stop tokens {self._stop_texts}. Remedy: set eos_token to the end-of-turn token."
             )
         return str(min(places)[1])
@@ -253,15 +246,6 @@ class TemplateRenderer:
             return False
 
 
-def _units(text: str) -> Counter[str]:
-    """How often each tag, letter and digit occurs, escapes resolved; formats differ in the rest, and so do marks of reasoning."""
-    plain = re.sub(r"\\u([0-9a-fA-F]{4})", lambda found: chr(int(found[1], 16)), text)
-    plain = re.sub(r"\\[nrtbf]", " ", plain)
-    tags = re.findall(_TAG, plain)
-    rest = re.sub(_TAG, "", plain)
-    return Counter([t for t in tags if "think" not in t and "|" not in t] + [c for c in rest if c.isalnum()])
-
-
 def _anchor(new_messages: Sequence[Message]) -> tuple[Message, Message]:
     """What stands for the chain so far: it must have made the calls that the new messages answer."""
     calls = tuple(
@@ -269,7 +253,7 @@ def _anchor(new_messages: Sequence[Message]) -> tuple[Message, Message]:
         for i, m in enumerate(new_messages)
         if m.role is Role.TOOL
     )
-    return Message(role=Role.USER, content="Go on."), Message(role=Role.ASSISTANT, content=_MARK, tool_calls=calls)
+    return Message(role=Role.USER, content="Go on."), Message(role=Role.ASSISTANT, content=MARK, tool_calls=calls)
 
 
 def _call_dict(call: ToolCall) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from rl_agent.errors import LawError
 from rl_agent.tokens.fork import ChainKey, ForkReason
 from rl_agent.tokens.graph import SessionGraph
 from rl_agent.tokens.ledger import ExclusionReason
-from rl_agent.tokens.messages import Message, Role, ToolCall
+from rl_agent.tokens.messages import Message, ParsedReply, Role, ToolCall
 from rl_agent.tokens.segment import NOT_SAMPLED, SegmentKind
 from tests.scripted import BASH, call, conversation, generation, result, system, user
 
@@ -255,3 +255,15 @@ def test_a_prompt_is_answered_at_most_once(client: Client) -> None:
     client.graph.commit(prompt, sampled, parsed)
     with pytest.raises(LawError, match="committed twice"):
         client.graph.commit(prompt, sampled, parsed)
+
+
+def test_a_commit_that_fails_leaves_nothing_behind(client: Client) -> None:
+    prompt = client.graph.continue_or_fork(MAIN, conversation(*head()))
+    sampled = generation(client.renderer, call("ls"))
+    unnamed = ToolCall(id="c", name=5, arguments={}, raw="{}")  # type: ignore[arg-type]
+    with pytest.raises(AttributeError):
+        client.graph.commit(prompt, sampled, ParsedReply(content="", tool_calls=(unnamed,)))
+    assert not client.graph.holds(prompt.turn_id)
+    client.graph.lose(prompt, len(sampled.tokens), ExclusionReason.UNUSABLE)
+    segments, ledger = client.graph.export()
+    assert (segments, ledger.excluded) == ([], {ExclusionReason.UNUSABLE: len(sampled.tokens)})

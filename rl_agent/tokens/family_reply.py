@@ -1,0 +1,57 @@
+"""Reads one tool call that the `renderers` library found, strictly: the library repairs and shortens silently.
+
+Where a family writes calls as JSON, the text of the block is read again, and the arguments go on as they were sampled. Other forms
+have no such text; whether they were read whole shows only when the call is written again (`whole`).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import orjson
+
+from rl_agent.tokens.messages import ToolCall
+from rl_agent.tokens.tagged_reply import call_of, is_portable, read_object
+
+_KEYS: Final = ("arguments", "parameters", "args")
+"""Under which families write the arguments beside the name."""
+
+
+def json_call(attempt: Any) -> ToolCall | None:
+    """The call with its arguments exactly as sampled; None if the block's JSON does not say just what the library read."""
+    if not _is_read(attempt):
+        return None
+    start = attempt.raw.find("{")
+    try:
+        fields, end = read_object(attempt.raw, start)
+        if any(c.isalnum() for c in attempt.raw[end:]):
+            return None
+        if {key: field.value for key, field in fields.items()} == attempt.arguments:  # the name stands elsewhere
+            raw = attempt.raw[start:end]
+            usable = is_portable(raw) and is_portable(json.dumps(attempt.name))
+            return ToolCall(id="", name=attempt.name, arguments=attempt.arguments, raw=raw) if usable else None
+        key = next(key for key in _KEYS if key in fields)
+        call = call_of({**fields, "arguments": fields[key]})
+        same = call is not None and attempt.arguments in (call.arguments, fields[key].value)
+    except (ValueError, RecursionError, StopIteration):
+        return None
+    return call if call is not None and same and call.name == attempt.name else None
+
+
+def rebuilt_call(attempt: Any) -> ToolCall | None:
+    """The call with its arguments as JSON of our own; None if JSON does not hold them as they were read (NaN, 80-bit integers)."""
+    if not _is_read(attempt) or attempt.raw.lstrip().startswith("{"):
+        return None  # what is all JSON needs no rebuilding
+    try:
+        arguments = orjson.loads(attempt.arguments) if isinstance(attempt.arguments, str) else attempt.arguments
+        raw = orjson.dumps(arguments)
+        same = isinstance(arguments, dict) and orjson.loads(raw) == arguments and is_portable(json.dumps(attempt.name))
+    except (ValueError, TypeError, RecursionError):
+        return None
+    return ToolCall(id="", name=attempt.name, arguments=arguments, raw=raw.decode()) if same else None
+
+
+def _is_read(attempt: Any) -> bool:
+    """Whether the library found a whole call; names are any JSON value to it."""
+    return attempt.status == "ok" and isinstance(attempt.name, str) and bool(attempt.name)
