@@ -152,7 +152,7 @@ class Session:
 
     def delivered(self, reply: Reply) -> None:
         """The client has the whole reply."""
-        if reply.turn_id in self._graph.kinds():
+        if self._graph.holds(reply.turn_id):
             self._graph.delivered(reply.turn_id)
 
     async def close(self) -> SessionRecord:
@@ -238,13 +238,15 @@ class Session:
             async with self._gate.piece():
                 outcome = self._commit(prompt, generation, dialect, started)
         except asyncio.CancelledError:
-            self.stats.cancelled += 1
-            self._launched -= 1
-            self._graph.lose(prompt, flight.parts.sampled, ExclusionReason.CANCELLED)
+            if not self._graph.holds(prompt.turn_id):  # it may come at the gate's end, after the commit
+                self.stats.cancelled += 1
+                self._launched -= 1
+                self._graph.lose(prompt, flight.parts.sampled, ExclusionReason.CANCELLED)
             raise
         except Exception as error:  # noqa: BLE001 (kept in the record, which the caller must look at; other runs go on)
             self.failure = error
-            self._graph.lose(prompt, flight.parts.sampled, ExclusionReason.UNUSABLE)
+            if not self._graph.holds(prompt.turn_id):
+                self._graph.lose(prompt, flight.parts.sampled, ExclusionReason.UNUSABLE)
             outcome = self._over()
         finally:
             self.stats.generation_seconds += time.monotonic() - started

@@ -1,0 +1,89 @@
+"""One session by itself: what a generation that ends at a bad moment leaves in its record."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from rl_agent.adapters import session as session_module
+from rl_agent.adapters.anthropic_messages import AnthropicMessages
+from rl_agent.adapters.base import ParsedRequest
+from rl_agent.adapters.record import AdapterLimits
+from rl_agent.adapters.server import AdapterServer
+from rl_agent.tokens.fork import ChainKey
+from rl_agent.tokens.turn import Sampling
+from tests.scripted import ScriptedEngine, call, conversation, user
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    import pytest
+
+    from rl_agent.adapters.session import Session
+    from rl_agent.tokens.template_renderer import TemplateRenderer
+
+DIALECT = AnthropicMessages()
+REQUEST = ParsedRequest(key=ChainKey(), conversation=conversation(user("u")), stream=False, model="m", max_tokens=None)
+
+
+@asynccontextmanager
+async def serving(
+    renderer: TemplateRenderer, script: list[str], **limits: Any
+) -> AsyncIterator[tuple[AdapterServer, Session, ScriptedEngine]]:
+    engine = ScriptedEngine(renderer, script)
+    bounds = AdapterLimits(**{"drain_s": 1.0, **limits})
+    async with AdapterServer(
+        dialects=[DIALECT], engine=engine, renderer=renderer, sampling=Sampling(max_tokens=100), limits=bounds
+    ) as server:
+        yield server, server.open_session("r"), engine
+
+
+async def test_a_cancel_that_comes_just_after_the_commit_counts_the_turn_once(
+    renderer: TemplateRenderer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = renderer.parse
+
+    def slow(*args: Any, **kwargs: Any) -> Any:
+        time.sleep(0.02)  # so long a piece that the gate lets the loop go round behind it
+        return honest(*args, **kwargs)
+
+    monkeypatch.setattr(renderer, "parse", slow)
+    async with serving(renderer, [call("ls")], linger_s=30.0, max_turns=1) as (server, session, engine):
+        engine.gate = asyncio.Event()
+        async with session.ask(REQUEST, DIALECT):
+            await engine.started.wait()
+        ((fingerprint, flight),) = session._flights.items()
+        assert flight.task is not None
+        loop = asyncio.get_running_loop()
+
+        def end_and_abandon() -> None:
+            assert engine.gate is not None
+            engine.gate.set()
+            loop.call_soon(session._abandon, flight, fingerprint)
+
+        loop.call_soon(end_and_abandon)
+        await asyncio.wait([flight.task])
+        assert flight.task.cancelled()
+        sampled = len(session._graph.turns[0].generation.tokens)
+        async with session.ask(REQUEST, DIALECT) as outcome:
+            assert outcome.result() is session._replies[fingerprint]
+        record = await server.close_session(session.id)
+    assert (record.excluded, record.sampled_tokens) == ({"undelivered": sampled}, sampled)
+    assert (record.stats.cancelled, record.stats.replayed, record.failure) == (0, 1, None)
+
+
+async def test_a_failure_after_the_commit_counts_the_turn_once(
+    renderer: TemplateRenderer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(**kwargs: Any) -> Any:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(session_module, "Reply", broken)
+    async with serving(renderer, [call("ls")]) as (server, session, _):
+        async with session.ask(REQUEST, DIALECT) as outcome:
+            await outcome
+        record = await server.close_session(session.id)
+    assert record.excluded == {"undelivered": record.sampled_tokens}
+    assert str(record.failure) == "a bug"
