@@ -201,9 +201,12 @@ class PolicyServers:
         elif self._fetchable is not None:
             replica.difference = await replica.process.call("push", *self._fetchable)
             replica.serving = True
-        elif not self._trainers.ahead:
-            await self._bring([replica])
-        # else the trainer's weights are newer than what the others have: the next push is for this one too
+        else:
+            # No step may come in between. It waits no longer than a push can take: both halves have the backend's time limit.
+            async with self._trainers.turn:
+                if not self._trainers.ahead:
+                    await self._bring([replica])
+                # else the trainer's weights are newer than what the others have: the next push is for this one too
 
     async def _bring(self, members: Sequence[_Replica]) -> None:
         """Bring the trainer's weights of now into `members`."""

@@ -39,6 +39,8 @@ class Trainers:
         self._ranks = ranks
         self._share = share
         self._before_step = before_step
+        self.turn = asyncio.Lock()
+        """A step holds it, and so does whoever needs the weights to stay as they are over several calls."""
         self.ahead = False
         """Whether the weights are newer than what was last announced."""
         self.lost = False
@@ -86,11 +88,12 @@ class Trainers:
 
     async def step(self, batch: TrainBatch) -> StepResult:
         """Train on one batch."""
-        if self._before_step is not None:
-            await self._before_step()
-        self.ahead = True
-        done: StepResult = await self._all("step", self._share(batch))
-        return done
+        async with self.turn:
+            if self._before_step is not None:
+                await self._before_step()
+            self.ahead = True
+            done: StepResult = await self._all("step", self._share(batch))
+            return done
 
     async def regroup(self, receivers: int) -> None:
         """See `weights.base.WeightSender.regroup`."""

@@ -29,17 +29,24 @@ class Trainer:
 
     def __init__(self, *, streams: bool) -> None:
         self.streams = streams
+        self.turn = asyncio.Lock()
         self.ahead = self.lost = False
         self.weights = 0
         self.groups: list[int] = []
         self.joined = 0
         self.all_joined = asyncio.Event()
+        self.idle = asyncio.Event()
+        """Whether nothing else is before a regrouping, such as an export."""
+        self.idle.set()
+        self.asked_to_regroup = asyncio.Event()
 
     def step(self) -> None:
         self.weights += 1
         self.ahead = True
 
     async def regroup(self, receivers: int) -> None:
+        self.asked_to_regroup.set()
+        await self.idle.wait()
         self.groups.append(receivers)
 
     async def announce(self, version: int, probe_tokens: Any) -> tuple[WeightUpdate | None, Probe]:
@@ -233,6 +240,32 @@ async def test_where_weights_are_sent_and_the_trainer_has_newer_ones_a_replica_w
         assert servers.set.addresses[0] is None
         await servers.push(2, TOKENS)
         assert None not in servers.set.addresses
+        assert [world.now(n).weights for n in range(2)] == [2, 2]
+
+
+async def test_no_step_comes_between_the_look_at_the_trainers_weights_and_the_end_of_their_way_to_a_replica() -> None:
+    world = World(replicas=2, streams=True)
+    trainer = world.trainer
+
+    async def step() -> None:
+        async with trainer.turn:
+            trainer.step()
+
+    async with up(world) as servers, asyncio.TaskGroup() as tasks:
+        await step()
+        await servers.push(1, TOKENS)
+        trainer.idle.clear()
+        trainer.asked_to_regroup.clear()
+        world.now(0).kill()
+        await trainer.asked_to_regroup.wait()
+        stepping = tasks.create_task(step())
+        await asyncio.sleep(0)
+        trainer.idle.set()
+        await world.until_serving(2)
+        assert (world.now(0).version, world.now(0).weights) == (1, 1)
+        await stepping
+        assert trainer.ahead
+        await servers.push(2, TOKENS)
         assert [world.now(n).weights for n in range(2)] == [2, 2]
 
 

@@ -66,6 +66,17 @@ async def test_the_engine_sleeps_before_the_step_begins() -> None:
     assert story == ["sleep", "step", "step"]
 
 
+async def test_a_step_waits_for_whoever_needs_the_weights_as_they_are() -> None:
+    made, story = ranks("a")
+    trainer = trainers(made)
+    async with asyncio.TaskGroup() as tasks, trainer.turn:
+        tasks.create_task(trainer.step(cast("Any", None)))
+        await trainer.logprobs([])
+        assert not trainer.ahead
+    assert story == ["logprobs", "step"]
+    assert trainer.ahead
+
+
 async def test_a_batch_is_handed_out_once_for_all_ranks() -> None:
     made, _ = ranks("a", "b", "c")
     shared: list[str] = []
