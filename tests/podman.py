@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 IMAGE = "docker.io/library/rl_agent_test:latest"
 PROGRAMS = (
     "bash sh env id mkdir cat head tail wc tr base64 sleep setsid seq stat ls touch chmod chown rm mv dirname cp printf grep tar uname "
-    "date cut sort find perl ln true false mktemp sed dd sync df tty unshare"
+    "date cut sort find perl ln mkfifo true false mktemp sed dd sync df tty unshare"
 )
 PATH = "/usr/bin:/bin:/usr/sbin:/sbin"
 SETTINGS = """

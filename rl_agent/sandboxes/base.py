@@ -19,6 +19,10 @@ class SandboxLostError(SandboxError):
     """The sandbox itself is gone: killed, or at the end of its lifetime. Nothing that is asked of it will work again."""
 
 
+class UnreadableError(SandboxError):
+    """A path that exists and cannot be read as asked: no regular file, not this user's, or too long. It says nothing of the sandbox."""
+
+
 class Network(StrEnum):
     """What a sandbox reaches."""
 
@@ -90,8 +94,11 @@ class Sandbox(Protocol):
     ) -> None:
         """Write a file (a Path is read from the host), making parent folders. Raises SandboxError on any failure."""
 
-    async def read_file(self, path: str, *, user: str = "agent") -> bytes:
-        """Read a file. Raises FileNotFoundError or SandboxError; never returns b"" for a failure."""
+    async def read_file(self, path: str, *, user: str = "agent", max_bytes: int | None = None) -> bytes:
+        """Read a file. Raises FileNotFoundError, UnreadableError or SandboxError; never returns b"" for a failure.
+
+        A file longer than `max_bytes` is an UnreadableError, and no more than that is ever held.
+        """
 
     async def expose(self, port: int) -> str:
         """Make TCP `port` of this host (127.0.0.1) reachable from inside; returns the URL (`http://host:port`) to use there."""

@@ -123,10 +123,10 @@ class MeteredSandbox:
         with self._meter.timed("write"):
             await self._sandbox.write_file(path, content, user=user, mode=mode)
 
-    async def read_file(self, path: str, *, user: str = "agent") -> bytes:
+    async def read_file(self, path: str, *, user: str = "agent", max_bytes: int | None = None) -> bytes:
         """See `Sandbox.read_file`."""
         with self._meter.timed("read"):
-            return await self._sandbox.read_file(path, user=user)
+            return await self._sandbox.read_file(path, user=user, max_bytes=max_bytes)
 
     async def expose(self, port: int) -> str:
         """See `Sandbox.expose`."""

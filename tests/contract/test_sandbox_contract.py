@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rl_agent.errors import ImageError, SandboxError
-from rl_agent.sandboxes.base import Asset, Limits, Network, SandboxProvider
+from rl_agent.sandboxes.base import Asset, Limits, Network, SandboxProvider, UnreadableError
 from tests import podman
 from tests.local import e2b_through_a_gateway, local_as_it_is, needs_root
 
@@ -175,6 +175,23 @@ async def test_an_empty_file_is_empty_and_a_missing_one_is_an_error(sandbox: San
     assert await sandbox.read_file("/tmp/empty") == b""
     with pytest.raises(FileNotFoundError, match="/tmp/missing"):
         await sandbox.read_file("/tmp/missing")
+
+
+async def test_a_bounded_read_holds_no_more_than_it_was_allowed(sandbox: Sandbox) -> None:
+    await sandbox.write_file("/tmp/a", bytes(range(256)))
+    assert await sandbox.read_file("/tmp/a", max_bytes=256) == bytes(range(256))
+    await sandbox.exec("dd if=/dev/zero of=/tmp/sparse bs=1 count=0 seek=1T", timeout=20, check=True)
+    for path, most in (("/tmp/a", 255), ("/tmp/sparse", 300_000)):
+        with pytest.raises(UnreadableError, match=f"{path} has more than {most} bytes"):
+            await sandbox.read_file(path, max_bytes=most)
+
+
+@pytest.mark.parametrize("make", ["mkdir /tmp/x", "mkfifo /tmp/x", "ln -s x /tmp/x", "ln -s /dev/zero /tmp/x"])
+async def test_what_is_no_regular_file_is_unreadable_and_the_sandbox_lives(sandbox: Sandbox, make: str) -> None:
+    await sandbox.exec(make, timeout=20, check=True)
+    with pytest.raises(UnreadableError, match="/tmp/x"):
+        await sandbox.read_file("/tmp/x", user="root", max_bytes=100)
+    assert (await sandbox.exec("true", timeout=20)).exit_code == 0
 
 
 @needs_root

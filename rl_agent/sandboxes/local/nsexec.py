@@ -27,6 +27,7 @@ from __future__ import annotations
 # ruff: noqa: PTH103, PTH120, PTH123, PTH208
 import contextlib
 import ctypes
+import errno
 import json
 import os
 import select
@@ -227,7 +228,7 @@ def read(ctl: int, request: dict[str, Any], fds: list[int]) -> None:
     user.become(alone=request["alone"])
     fd = os.open(request["path"], os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
-        raise ValueError("not a regular file")
+        raise OSError(errno.EINVAL, "not a regular file")
     answer(ctl, {}, (fd,))
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from rl_agent.errors import SandboxError
-from rl_agent.sandboxes.base import ExecResult, Network, SandboxLostError, Stream
+from rl_agent.sandboxes.base import ExecResult, Network, SandboxLostError, Stream, UnreadableError
 from rl_agent.sandboxes.local.forward import Forward
 from rl_agent.sandboxes.local.helper import Answer, Call, Helper, HelperError, kill, memory_file
 from rl_agent.sandboxes.local.images import PATH
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 DEFAULT_ENVIRONMENT: Final = {"PATH": PATH, "LANG": "C.UTF-8", "TERM": "dumb"}
 KILL_TIMEOUT_S: Final = 10.0
 STDERR_SHOWN: Final = 2000
+UNREADABLE: Final = (errno.EINVAL, errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO, errno.EACCES)
+"""What a path may answer to who wants to read it; EINVAL is the helper's word for no regular file."""
 
 
 class LocalSandbox:
@@ -207,10 +209,13 @@ class LocalSandbox:
         finally:
             os.close(source)
 
-    async def read_file(self, path: str, *, user: str = "agent") -> bytes:
+    async def read_file(self, path: str, *, user: str = "agent", max_bytes: int | None = None) -> bytes:
         """See `Sandbox.read_file`."""
         with await self.open_file(path, user=user) as file:
-            return await asyncio.to_thread(file.read)
+            data: bytes = await asyncio.to_thread(file.read, -1 if max_bytes is None else max_bytes + 1)
+        if max_bytes is not None and len(data) > max_bytes:
+            raise UnreadableError(f"in sandbox {self._name}, {path} has more than {max_bytes} bytes")
+        return data
 
     async def open_file(self, path: str, *, user: str) -> BinaryIO:
         """See `Streaming.open_file`."""
@@ -225,6 +230,8 @@ class LocalSandbox:
             message = f"in sandbox {self._name}, cannot {request['op']} {request['path']} as {request['user']}: {error}"
             if request["op"] == "read" and error.errno == errno.ENOENT:
                 raise FileNotFoundError(message) from error
+            if request["op"] == "read" and error.errno in UNREADABLE:
+                raise UnreadableError(message) from error
             raise SandboxError(message) from error
         finally:
             call.close()

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from rl_agent.errors import SandboxError
-from rl_agent.sandboxes.base import ExecResult, SandboxLostError
+from rl_agent.sandboxes.base import ExecResult, SandboxLostError, UnreadableError
 from rl_agent.sandboxes.scripted import script
 from rl_agent.sandboxes.scripted.failures import Failure, again, failure_of, translated
 from rl_agent.sandboxes.scripted.pack import pack
@@ -177,26 +177,35 @@ class ScriptedSandbox:
         if not said.rstrip().endswith("whole"):
             raise SandboxError(f"in sandbox {self.id}, cannot write {target} as {user}: {said.strip()[-500:]}")
 
-    async def read_file(self, path: str, *, user: str = "agent") -> bytes:
-        """See `Sandbox.read_file`."""
+    async def read_file(self, path: str, *, user: str = "agent", max_bytes: int | None = None) -> bytes:
+        """See `Sandbox.read_file`. With `max_bytes` never by a download, before which the file might grow."""
         name = shlex.quote(_absolute(path))
+        most = INLINE_READ_BYTES if max_bytes is None else max_bytes
+        large = (
+            "" if max_bytes is not None else f'S=$(wc -c <{name}); [ "$S" -le {most} ] || {{ echo "size $S"; exit 0; }}'
+        )
         text = f"""export LC_ALL=C
-if ! E=$(ls -dL -- {name} 2>&1 >/dev/null) || ! E=$({{ head -c 0 -- {name} >/dev/null; }} 2>&1); then echo "error $E"; exit 0; fi
+E=$(ls -dL -- {name} 2>&1 >/dev/null) || {{ echo "error $E"; exit 0; }}
 [ -f {name} ] || {{ echo "error not a regular file"; exit 0; }}
-S=$(wc -c <{name}); if [ "$S" -gt {INLINE_READ_BYTES} ]; then echo "size $S"; exit 0; fi
-echo "data $S"; base64 <{name} | tr -d '\\n'; echo"""
+E=$({{ head -c 0 -- {name} >/dev/null; }} 2>&1) || {{ echo "error $E"; exit 0; }}
+{large}
+D=$(head -c {most + 1} -- {name} | base64 | tr -d '\\n'); echo "data ${{#D}}"; echo "$D\""""
         for _ in range(self._retries + 1):
             kind, _, rest = (await self._call(text, user=user, what=f"reading {path}")).partition(" ")
             size_text, _, encoded = rest.partition("\n")
             if kind == "error":
                 message = f"in sandbox {self.id}, cannot read {path} as {user}: {rest.strip()}"
-                raise FileNotFoundError(message) if "No such file" in rest else SandboxError(message)
-            if kind == "data":
-                data = base64.b64decode(encoded)
-            else:
+                raise FileNotFoundError(message) if "No such file" in rest else UnreadableError(message)
+            if kind == "size":
                 data = await self._download(path, user=user)
-            if len(data) == int(size_text):
-                return data
+                if len(data) == int(size_text):
+                    return data
+            elif len(encoded.strip()) == int(size_text):
+                data = base64.b64decode(encoded)
+                if len(data) <= most:
+                    return data
+                if max_bytes is not None:
+                    raise UnreadableError(f"in sandbox {self.id}, {path} has more than {max_bytes} bytes")
         raise SandboxError(f"in sandbox {self.id}, {path} never came whole: it is cut on the way, or being written")
 
     async def put_asset(self, asset: Asset) -> None:
