@@ -303,6 +303,10 @@ class Agent:
         ]
         return f"{thought}{self.words(8)}.\n{self.words(5)}." + "".join(shown) + "<|im_end|>"
 
+    def broken_line(self) -> str:
+        """Thoughts, and a call that cannot be read."""
+        return f'<think>{self.words(12)}</think>{self.words(8)}.<tool_call>{{"name": oops</tool_call><|im_end|>'
+
     async def ask(
         self, chain: str, system: str, history: Sequence[Entry], line: str | None, *, agent: str = "", kind: str = ""
     ) -> Echo:

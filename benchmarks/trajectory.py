@@ -56,6 +56,8 @@ class Scenario:
     sub_agents: int = 0
     sub_turns: int = 6
     retry_every: int = 0
+    broken_every: int = 0
+    """Replies whose call cannot be read, so that the client gets their raw text, reasoning included."""
     ideal: int = 1
 
 
@@ -72,6 +74,7 @@ SCENARIOS = {
     "compaction_at_the_middle": Scenario(compacts_at=15, ideal=3),
     "sub_agents_3_of_6_turns": Scenario(sub_agents=3, ideal=4),
     "retry_every_5_turns": Scenario(retry_every=5),
+    "ill_formed_with_thinking": Scenario(broken_every=3),
     "everything": Scenario(
         spaced=0.5, padded=0.5, reminder_every=4, drops_reasoning=True, parallel=0.3, shuffled=True, retry_every=3
     ),
@@ -90,7 +93,8 @@ async def run_agent(agent: Agent, scenario: Scenario, turns: int) -> None:
             for child in range(scenario.sub_agents):
                 await _sub_agent(agent, child, scenario.sub_turns)
         calls = 0 if number == turns or number % 7 == 0 else 1 + (agent.rng.random() < scenario.parallel)
-        line = agent.line(calls)
+        broken = bool(scenario.broken_every) and number % scenario.broken_every == 0
+        line = agent.broken_line() if broken else agent.line(calls)
         echo = await agent.ask(chain, SYSTEM, history, line)
         if scenario.retry_every and number % scenario.retry_every == 0:
             again = await agent.ask(chain, SYSTEM, history, None)

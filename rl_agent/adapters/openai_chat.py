@@ -26,7 +26,7 @@ from rl_agent.adapters.body import (
 )
 from rl_agent.tokens.fork import ChainKey
 from rl_agent.tokens.messages import Conversation, Message, Role, ToolCall, ToolSpec
-from rl_agent.tokens.tagged_reply import THINK_OPEN, split_reasoning
+from rl_agent.tokens.tagged_reply import told_apart
 
 if TYPE_CHECKING:
     import re
@@ -210,15 +210,12 @@ def _assistant(entry: Mapping[str, Any], place: str) -> Message:
     for key in ("reasoning_content", "reasoning"):
         if entry.get(key) is not None:
             reasoning = text_of(entry[key], f"{place}.{key}")
-    if content.lstrip().startswith(THINK_OPEN):
-        inner, rest, closed = split_reasoning(content, in_reasoning=False)
-        if closed:
-            reasoning, content = inner, rest
+    inner, content = told_apart(content)
     calls = list_of(entry.get("tool_calls"), f"{place}.tool_calls")
     return Message(
         role=Role.ASSISTANT,
         content=content,
-        reasoning=reasoning,
+        reasoning=reasoning if inner is None else inner,
         tool_calls=tuple(_call(c, f"{place}.tool_calls.{i}") for i, c in enumerate(calls)),
     )
 

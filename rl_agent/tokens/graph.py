@@ -13,7 +13,7 @@ All methods are synchronous; the adapter's session calls them, one at a time.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,6 +25,7 @@ from rl_agent.tokens.ledger import ExclusionReason, Ledger
 from rl_agent.tokens.linearize import TurnNode, linearize
 from rl_agent.tokens.messages import Message, Role
 from rl_agent.tokens.segment import SegmentKind
+from rl_agent.tokens.tagged_reply import told_apart
 from rl_agent.tokens.turn import Turn
 
 if TYPE_CHECKING:
@@ -184,8 +185,8 @@ class SessionGraph:
         if prompt.fork is not None:
             self.forks[prompt.fork] += 1
         self._by_hash[names.place] = turn.turn_id
-        self._by_text[names.text] = turn.turn_id
-        self._by_words[names.words] = turn.turn_id
+        self._by_text.update(dict.fromkeys(names.texts, turn.turn_id))
+        self._by_words.update(dict.fromkeys(names.words, turn.turn_id))
         self._by_call.update({call.id: turn.turn_id for call in reply.tool_calls})
         return turn
 
@@ -285,12 +286,21 @@ class _Names:
     """Under what a turn is found again; see the fields of `SessionGraph`."""
 
     place: bytes
-    text: bytes
-    words: bytes
+    texts: tuple[bytes, ...]
+    words: tuple[bytes, ...]
 
 
 def _names(turn_id: str, prompt_hash: bytes, reply: Message) -> _Names:
-    return _Names(turn_digest(prompt_hash, turn_id), text_key(prompt_hash, reply), text_key(b"", reply))
+    """A reply that the client got as raw text may come back with the reasoning in it told apart."""
+    reasoning, rest = told_apart(reply.content)
+    spoken = replace(reply, content=rest)
+    forms = (reply,) if reasoning is None else (reply, spoken)
+    words = forms if rest.strip() else (reply,)  # nothing is said in many places
+    return _Names(
+        place=turn_digest(prompt_hash, turn_id),
+        texts=tuple(text_key(prompt_hash, form) for form in forms),
+        words=tuple(text_key(b"", form) for form in words),
+    )
 
 
 def _in_call_order(messages: Sequence[Message], reply: Message) -> tuple[Message, ...]:

@@ -74,6 +74,12 @@ def split_reasoning(text: str, in_reasoning: bool) -> tuple[str | None, str, boo
     return reasoning.strip(), rest, bool(mark)
 
 
+def told_apart(text: str) -> tuple[str | None, str]:
+    """(reasoning, rest) of a text that begins with closed reasoning; (None, all of it) of any other."""
+    reasoning, rest, closed = split_reasoning(text, in_reasoning=False)
+    return (reasoning, rest) if closed else (None, text)
+
+
 def _read_call(text: str, start: int) -> tuple[ToolCall | None, int]:
     """The call whose text begins at `start`, and where it ends. An unreadable one ends at its closing tag or with the text."""
     opened = _skip_white(text, start)

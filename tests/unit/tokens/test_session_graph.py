@@ -267,3 +267,15 @@ def test_a_commit_that_fails_leaves_nothing_behind(client: Client) -> None:
     client.graph.lose(prompt, len(sampled.tokens), ExclusionReason.UNUSABLE)
     segments, ledger = client.graph.export()
     assert (segments, ledger.excluded) == ([], {ExclusionReason.UNUSABLE: len(sampled.tokens)})
+
+
+@pytest.mark.parametrize("said", ["<think>hm</think>I look.", "<think>hm</think>"])
+def test_a_raw_reply_is_recognised_with_its_reasoning_told_apart(client: Client, said: str) -> None:
+    history = head()
+    prompt = client.graph.continue_or_fork(MAIN, conversation(*history))
+    sampled = generation(client.renderer, said + "<|im_end|>")
+    client.graph.commit(prompt, sampled, ParsedReply(content=said, ill_formed=True))
+    echo = Message(role=Role.ASSISTANT, content=said.removeprefix("<think>hm</think>"), reasoning="hm")
+    _, after = client.say([*history, echo, user("No tool call found")], "Done.<|im_end|>")
+    assert (after.parent_id, after.fork) == (prompt.turn_id, None)
+    assert len(client.graph.export()[0]) == 1
