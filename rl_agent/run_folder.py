@@ -64,6 +64,15 @@ def write_atomic(path: Path, content: bytes) -> None:
     partial.replace(path)
 
 
+def sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     """A complete checkpoint."""
@@ -121,11 +130,14 @@ class RunFolder:
     def finish_checkpoint(self, step: int, state: dict[str, Any], keep: int) -> None:
         """Make the checkpoint count, then remove all but the newest `keep`.
 
-        Everything in it is on the disk before it counts, so that not even a power failure leaves one that is named but torn.
+        Everything in it is on the disk before it counts, so that not even a power failure leaves one that is named but torn; and
+        it is on the disk that it counts before another is removed.
         """
         folder = self._checkpoint(step)
-        _flush(folder)
+        for path in (*folder.rglob("*"), folder):
+            sync(path)
         write_atomic(folder / STATE, json.dumps({"step": step, **state}).encode())
+        sync(folder)
         for old in self._complete()[:-keep]:
             (old.folder / STATE).unlink()
             shutil.rmtree(old.folder)
@@ -188,16 +200,6 @@ class RunFolder:
 
 def _partial(path: Path) -> Path:
     return path.with_name(path.name + PARTIAL)
-
-
-def _flush(folder: Path) -> None:
-    """Wait until all files below a folder, and their names, are on the disk."""
-    for path in [*folder.rglob("*"), folder]:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def require_run(root: Path) -> None:

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from rl_agent.cluster.bring_up import Cluster, Trainers
     from rl_agent.config.schema import Config
     from rl_agent.jobs.held_out import HeldOut
+    from rl_agent.rollout.driver import Driver
     from rl_agent.rollout.group import Group, Rollout
     from rl_agent.run_folder import RunFolder
     from rl_agent.tokens.turn import Int32
@@ -96,12 +97,10 @@ class Progress:
             await trainers.export(self.folder.begin_export(step))
             self.folder.finish_export(step)
 
-    async def save(
-        self, trainers: Trainers, step: int, tasks: asyncio.TaskGroup, saved: Callable[[int], None] = lambda _: None
-    ) -> None:
+    async def save(self, trainers: Trainers, step: int, tasks: asyncio.TaskGroup, driver: Driver | None = None) -> None:
         """Begin the checkpoint of `step` if one is due; it is written, and counts, while the next step runs.
 
-        `saved` is told the step once the checkpoint counts.
+        The driver's ledger is on the disk before the checkpoint counts, and the driver is told once it does.
         """
         job = self._config.job
         if step % job.save_every and step != self._last_step:
@@ -109,15 +108,18 @@ class Progress:
         if self._saving is not None:
             await self._saving  # at most one at a time: each holds a copy of the weights and the optimizer
         await trainers.begin_save(self.folder.begin_checkpoint(step))
-        self._saving = tasks.create_task(self._finish_save(trainers, step, saved), name=f"checkpoint {step}")
+        self._saving = tasks.create_task(self._finish_save(trainers, step, driver), name=f"checkpoint {step}")
         if step == self._last_step:
             await self._saving
 
-    async def _finish_save(self, trainers: Trainers, step: int, saved: Callable[[int], None]) -> None:
+    async def _finish_save(self, trainers: Trainers, step: int, driver: Driver | None) -> None:
         await trainers.finish_save()
+        if driver is not None:
+            await asyncio.to_thread(driver.flush)
         state = {"weight_version": step, "seed": self._config.seed}
         await asyncio.to_thread(self.folder.finish_checkpoint, step, state, self._config.job.keep_checkpoints)
-        saved(step)
+        if driver is not None:
+            driver.saved(step)
 
     def finish(self) -> None:
         """The table and the figures of the end."""

@@ -107,6 +107,6 @@ async def _train(
                 metrics = rollout_metrics(groups, step) | driver.metrics() | processes.restarts | dict(trained.metrics)
                 metrics |= of_tasks | await evaluation.metrics(step + 1)
                 await progress.after_step(processes.trainers, step + 1, metrics, groups)
-                await progress.save(processes.trainers, step + 1, tasks, driver.saved)
+                await progress.save(processes.trainers, step + 1, tasks, driver)
         for task in around:
             task.cancel()

@@ -115,6 +115,10 @@ class Driver:
         self._scheduler.pushed(version)
         self.admit()
 
+    def flush(self) -> None:
+        """Wait until what the ledger says is on the disk: a checkpoint cannot be resumed from without it."""
+        self._records.ledger.flush()
+
     def saved(self, step: int) -> None:
         """A checkpoint holds all steps before `step`: their rollouts need not be kept apart any more."""
         ledger = self._records.ledger

@@ -148,8 +148,12 @@ class Ledger:
 
     def close(self) -> None:
         """Everything is on the disk then."""
-        os.fsync(self._file.fileno())
+        self.flush()
         self._file.close()
+
+    def flush(self) -> None:
+        """Wait until every line is on the disk: one that a checkpoint relies on must be before it counts."""
+        os.fsync(self._file.fileno())
 
     def admitted(self, slot: Slot, version: int) -> None:
         """A rollout starts, with these weights in the engine."""
@@ -172,7 +176,7 @@ class Ledger:
     def saved(self, step: int) -> None:
         """A checkpoint holds all steps before `step`."""
         self._write(Event.SAVED, {"step": step})
-        os.fsync(self._file.fileno())
+        self.flush()
 
     def resumed(self, step: int) -> None:
         """The run goes on at `step`; what ran when it was killed is lost."""

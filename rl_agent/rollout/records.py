@@ -15,7 +15,7 @@ from rl_agent.config.rollout import SaveRollouts
 from rl_agent.errors import ConfigError
 from rl_agent.graders.base import Verdict, VerdictStatus
 from rl_agent.rollout.group import AbortReason, Group, Rollout
-from rl_agent.run_folder import write_atomic
+from rl_agent.run_folder import sync, write_atomic
 from rl_agent.tasks.task import EvalCmdSpec, Task
 from rl_agent.tokens.segment import Segment, SegmentKind
 
@@ -128,6 +128,7 @@ def _write(folder: Path, stem: str, chosen: Sequence[tuple[str, Rollout]]) -> No
     target = folder / f"{stem}.safetensors"
     partial = target.with_suffix(".partial")
     save_file(arrays, partial)
+    sync(partial)
     partial.replace(target)
     lines = (orjson.dumps(_record(statement, rollout)) + b"\n" for statement, rollout in chosen)
     write_atomic(folder / f"{stem}.jsonl", b"".join(lines))

@@ -151,3 +151,8 @@ def test_metrics_count_every_sampled_token_once() -> None:
     assert metrics["rollout/status/sandbox_error"] == metrics["rollout/status/infra_error"] == 1
     assert metrics["staleness/mean"] == metrics["staleness/max"] == 1
     assert metrics["tokens/segments_per_rollout"] == 1
+
+
+def test_arrays_are_on_the_disk_before_the_lines_that_say_so(tmp_path: Path, disk: list[str]) -> None:
+    records.save_one(tmp_path, rollout("r1", 1.0, segment(1)))
+    assert disk == ["sync r1.partial", "r1.safetensors", "sync r1.jsonl.partial", "r1.jsonl"]
