@@ -29,7 +29,7 @@ class HarnessConfig:
     model_name: str = "policy"
     """What the CLI calls its model. Names that the vendor knows select other prompts and limits."""
     max_turns: int | None = None
-    """Most replies of the policy in one run; null: no bound."""
+    """The CLI's own limit on replies, Claude Code only; null: none. `rollout.max_turns` bounds every CLI."""
     time_budget_s: float = 1800.0
     max_context_tokens: int = 65536
     """The window that the CLI believes in. The engine's real one is the adapter's business."""

@@ -20,6 +20,8 @@ class ExitReason(StrEnum):
     """Exit code 0."""
     TURN_LIMIT = "turn_limit"
     """The CLI's own limit on turns."""
+    API_ERROR = "api_error"
+    """The CLI gave up on its API, as it says: graded all the same where the adapter refused it something, else its connection was lost."""
     CLI_ERROR = "cli_error"
     """Any other exit code; the work is graded all the same."""
     TIME_BUDGET = "time_budget"

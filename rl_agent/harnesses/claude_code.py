@@ -172,4 +172,7 @@ def _reason(exit_code: int, last: Mapping[str, object], *, timed_out: bool) -> E
         return ExitReason.FINISHED
     if last.get("terminal_reason") == "max_turns" or last.get("subtype") == "error_max_turns":
         return ExitReason.TURN_LIMIT
+    status = last.get("api_error_status")  # none: it had no answer at all; a refusal's is below 500
+    if exit_code == 1 and last.get("terminal_reason") == "api_error" and not (isinstance(status, int) and status < 500):
+        return ExitReason.API_ERROR
     return ExitReason.CLI_ERROR

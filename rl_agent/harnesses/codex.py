@@ -16,7 +16,7 @@ from rl_agent.harnesses.cli_files import CODEX, program_assets
 from rl_agent.harnesses.run import check_prompt, check_tools, prompt, result_of, run_cli
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from rl_agent.harnesses.base import Budget, HarnessResult
     from rl_agent.sandboxes.base import Asset, Sandbox
@@ -44,6 +44,8 @@ INSTALL: Final = (
     f'&& printf %s "$CODEX_CATALOG" >"{HOME}/catalog.json"'
 )
 INSTALL_TIMEOUT_S: Final = 60
+API_ERRORS: Final = ("stream disconnected", "Connection failed", "unexpected status 5")
+"""How the last words of one begin that did not reach its API, or only something in between."""
 
 
 class Codex:
@@ -75,6 +77,10 @@ class Codex:
             raise ConfigError(
                 "harness.investigator: Codex 0.171 gives a sub-agent the tools and the permissions of the main agent, so that none "
                 "is read-only. Remedy: harness=claude_code harness.bare=false"
+            )
+        if max_turns is not None:
+            raise ConfigError(
+                "harness.max_turns: Codex has no limit on turns. Remedy: rollout.max_turns, which the adapter keeps"
             )
         self._binary = binary
         self._cli_tarball = cli_tarball
@@ -127,7 +133,7 @@ class Codex:
             f'export CODEX_HOME="{HOME}"; exec {shlex.join(words)} '
             f'-c "model_catalog_json=\\"$CODEX_HOME/catalog.json\\"" {shlex.quote(prompt(self._prompt, task))} </dev/null'
         )
-        result, _ = await run_cli(
+        result, last = await run_cli(
             sandbox,
             command,
             name="Codex",
@@ -135,13 +141,19 @@ class Codex:
             env={**self._extra_env, TOKEN_VARIABLE: token},
             time_s=min(self._time_budget_s, budget.time_s),
         )
-        return result_of(result, _reason(result.exit_code, timed_out=result.timed_out))
+        return result_of(result, _reason(result.exit_code, last, timed_out=result.timed_out))
 
 
-def _reason(exit_code: int, *, timed_out: bool) -> ExitReason:
+def _reason(exit_code: int, last: Mapping[str, Any], *, timed_out: bool) -> ExitReason:
     if timed_out:
         return ExitReason.TIME_BUDGET
-    return ExitReason.FINISHED if exit_code == 0 else ExitReason.CLI_ERROR
+    if exit_code == 0:
+        return ExitReason.FINISHED
+    error = last.get("error")
+    said = str(error.get("message")) if isinstance(error, dict) else ""
+    if exit_code == 1 and last.get("type") == "turn.failed" and said.startswith(API_ERRORS):
+        return ExitReason.API_ERROR
+    return ExitReason.CLI_ERROR
 
 
 def _catalog_entry(model_name: str, system_prompt: str | None, tools: list[str], window: int) -> dict[str, Any]:

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Final
 from rl_agent.errors import EngineError, GraderError, HarnessError, RlAgentError, SandboxError, SetupError
 from rl_agent.graders.patch import capture
 from rl_agent.graders.workspace import booted, prepare
-from rl_agent.harnesses.base import Budget
+from rl_agent.harnesses.base import Budget, ExitReason
 from rl_agent.rollout.group import AbortReason, Rollout
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rl_agent.adapters.record import SessionRecord
+    from rl_agent.adapters.record import SessionRecord, SessionStats
     from rl_agent.adapters.server import AdapterServer
     from rl_agent.graders.base import Grader, Verdict
     from rl_agent.harnesses.base import Harness, HarnessResult
@@ -167,11 +167,21 @@ class EpisodeRunner:
             trace.record = await self._adapter.close_session(session.id)
         if trace.record.failure is not None:
             raise trace.record.failure
+        if trace.record.turns and trace.result.reason is ExitReason.API_ERROR and not _refused(trace.record.stats):
+            raise SandboxError(
+                f"in sandbox {sandbox.id}, the agent lost its connection to the adapter after {len(trace.record.turns)} turns: "
+                f"{trace.result.transcript[-500:].decode(errors='replace')}"
+            )
 
     async def _origin(self, sandbox: Sandbox) -> str:
         if self._advertise_host is not None:
             return f"http://{self._advertise_host}:{self._adapter.port}"
         return await sandbox.expose(self._adapter.port)
+
+
+def _refused(stats: SessionStats) -> bool:
+    """Whether the adapter gave an error for an answer, for which an agent may well end."""
+    return bool(stats.context_full or stats.turn_limit or stats.malformed_requests or stats.overloaded)
 
 
 def _reason(error: RlAgentError) -> AbortReason:

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from aiohttp import web
 
 from rl_agent.config.harness import ClaudeCodeConfig, CodexConfig
 from rl_agent.config.load import build
@@ -152,6 +153,30 @@ async def test_a_refused_session_is_a_cli_error_at_once(provider: LocalProvider,
     async with serve(Stub([], status=400)) as stub, workspace(provider, cli) as (sandbox, _):
         result = await run(cli, sandbox, stub)
     assert (result.exit_code, result.reason) == (1, ExitReason.CLI_ERROR)
+
+
+class Breaking(Stub):
+    """Answers once; then every connection breaks, or something in between answers for it."""
+
+    def __init__(self, after: int | None) -> None:
+        super().__init__(["true"])
+        self.after = after
+
+    async def handle(self, request: web.Request) -> web.Response:
+        if not self.requests or request.method != "POST":
+            return await super().handle(request)
+        if self.after is None and request.transport is not None:
+            request.transport.abort()
+        return web.Response(status=self.after or 200, text="<html>Bad Gateway</html>")
+
+
+@pytest.mark.parametrize("after", [None, 502])
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_lost_connection_is_told_from_other_ends(provider: LocalProvider, name: str, after: int | None) -> None:
+    cli = harness(name)
+    async with serve(Breaking(after)) as stub, workspace(provider, cli) as (sandbox, _):
+        result = await run(cli, sandbox, stub)
+    assert (result.exit_code, result.reason) == (1, ExitReason.API_ERROR), result.transcript[-500:]
 
 
 async def test_claude_codes_investigator_reads_and_changes_nothing_and_no_other_agent_is_there(

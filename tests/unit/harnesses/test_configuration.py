@@ -31,6 +31,11 @@ class Recorder:
         return self.result
 
 
+def failed(message: str) -> dict[str, Any]:
+    """Codex's last line."""
+    return {"type": "turn.failed", "error": {"message": message}}
+
+
 def ended(code: int, last: dict[str, Any] | None = None, *, timed_out: bool = False) -> ExecResult:
     line = b"" if last is None else json.dumps(last).encode() + b"\n"
     return ExecResult(exit_code=code, stdout=b'{"type":"x"}\n' + line, stderr=b"", timed_out=timed_out)
@@ -51,7 +56,11 @@ async def run(config: Any, result: ExecResult, **task: Any) -> tuple[Any, Record
         (ended(0, {"type": "result", "subtype": "success"}), ExitReason.FINISHED),
         (ended(1, {"type": "result", "subtype": "error_max_turns"}), ExitReason.TURN_LIMIT),
         (ended(1, {"type": "result", "terminal_reason": "max_turns"}), ExitReason.TURN_LIMIT),
-        (ended(1, {"type": "result", "subtype": "success", "terminal_reason": "api_error"}), ExitReason.CLI_ERROR),
+        (ended(1, {"type": "result", "subtype": "success", "terminal_reason": "api_error"}), ExitReason.API_ERROR),
+        (ended(1, {"terminal_reason": "api_error", "api_error_status": None}), ExitReason.API_ERROR),
+        (ended(1, {"terminal_reason": "api_error", "api_error_status": 502}), ExitReason.API_ERROR),
+        (ended(1, {"terminal_reason": "api_error", "api_error_status": 400}), ExitReason.CLI_ERROR),
+        (ended(137, {"terminal_reason": "api_error"}), ExitReason.CLI_ERROR),
         (ended(143), ExitReason.CLI_ERROR),
         (ended(-1, timed_out=True), ExitReason.TIME_BUDGET),
     ],
@@ -65,6 +74,13 @@ async def test_how_claude_code_ended(result: ExecResult, reason: ExitReason) -> 
     [
         (ended(0, {"type": "turn.completed"}), ExitReason.FINISHED),
         (ended(1, {"type": "turn.failed"}), ExitReason.CLI_ERROR),
+        (ended(1, failed("stream disconnected before completion: error sending request")), ExitReason.API_ERROR),
+        (ended(1, failed("Connection failed: error sending request")), ExitReason.API_ERROR),
+        (ended(1, failed("unexpected status 502 Bad Gateway: x, url: http://h")), ExitReason.API_ERROR),
+        (ended(1, failed("unexpected status 401 Unauthorized: x, url: http://h")), ExitReason.CLI_ERROR),
+        (ended(1, failed("Codex ran out of room in the model's context window")), ExitReason.CLI_ERROR),
+        (ended(137, failed("stream disconnected")), ExitReason.CLI_ERROR),
+        (ended(1, {"type": "turn.failed", "error": ["stream disconnected"]}), ExitReason.CLI_ERROR),
         (ended(-1, timed_out=True), ExitReason.TIME_BUDGET),
     ],
 )
@@ -108,6 +124,11 @@ async def test_extra_arguments_and_environment_reach_the_cli(config: Any) -> Non
     command, options = sandbox.calls[-1]
     assert "--flag 'a b'" in command
     assert options["env"]["MORE"] == "yes"
+
+
+def test_codex_has_no_limit_on_turns_to_set() -> None:
+    with pytest.raises(ConfigError, match=r"harness\.max_turns.*rollout\.max_turns"):
+        build(CodexConfig(max_turns=3))
 
 
 async def test_an_investigator_needs_a_cli_that_can_hold_it_to_reading() -> None:

@@ -31,6 +31,7 @@ class World:
     """Provider, harness, grader and adapter in one; each stage can be made to fail, or to wait for ever."""
 
     assets = ()
+    id = "world"
     port = 1
 
     def __init__(self, **fails: BaseException | str) -> None:
@@ -39,6 +40,8 @@ class World:
         self.graded: list[bytes] = []
         self.turns: tuple[str, ...] = ("look", "edit")
         self.failure: Exception | None = None
+        self.reason = ExitReason.FINISHED
+        self.stats = SessionStats()
 
     async def reach(self, stage: str) -> None:
         what = self.fails.get(stage)
@@ -63,7 +66,7 @@ class World:
 
     async def run(self, sandbox: World, **_: Any) -> HarnessResult:
         await self.reach("agent")
-        return HarnessResult(exit_code=0, reason=ExitReason.FINISHED, transcript=b"", stderr_tail="silent", seconds=1.0)
+        return HarnessResult(exit_code=0, reason=self.reason, transcript=b"", stderr_tail="silent", seconds=1.0)
 
     async def grade(self, task: Task, patch: bytes, provider: World) -> Verdict:
         await self.reach("grade")
@@ -82,7 +85,7 @@ class World:
             sampled_tokens=5,
             excluded={},
             forks={},
-            stats=SessionStats(),
+            stats=self.stats,
             failure=self.failure,
         )
 
@@ -115,6 +118,24 @@ async def run(
     rollout = await runner.run(request)
     assert world.open == 0, "a sandbox was left open"
     return rollout
+
+
+async def test_an_agent_that_lost_its_connection_is_not_graded(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    world.reason = ExitReason.API_ERROR
+    rollout = await run(world, monkeypatch)
+    assert (rollout.status, rollout.reward, rollout.sampled_tokens, world.graded) == ("sandbox_error", None, 5, [])
+    assert "lost its connection to the adapter after 2 turns" in rollout.detail
+
+
+@pytest.mark.parametrize("counted", ["context_full", "turn_limit", "malformed_requests", "overloaded"])
+async def test_an_agent_that_ends_because_the_adapter_refused_something_is_graded(
+    counted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World()
+    world.reason, world.stats = ExitReason.API_ERROR, SessionStats(**{counted: 1})
+    assert (await run(world, monkeypatch)).status == "solved"
+    assert world.graded == [b"diff"]
 
 
 async def test_only_the_diff_crosses_to_grading(monkeypatch: pytest.MonkeyPatch) -> None:
