@@ -22,6 +22,8 @@ THINK_CLOSE: Final = "</think>"
 CALL_OPEN: Final = "<tool_call>"
 CALL_CLOSE: Final = "</tool_call>"
 _WHITE: Final = " \t\r\n"
+_MAX_BROKEN: Final = 100
+"""After so many unreadable calls the rest of a reply is text: each one costs a look at all that stands before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +39,13 @@ def parse_tagged(text: str, *, truncated: bool, in_reasoning: bool = False) -> P
     reasoning, rest, closed = split_reasoning(text, in_reasoning)
     content: list[str] = []
     calls: list[ToolCall] = []
-    ill_formed = not closed and not truncated
+    broken = 0
     position = 0
-    while (start := rest.find(CALL_OPEN, position)) >= 0:
+    while broken < _MAX_BROKEN and (start := rest.find(CALL_OPEN, position)) >= 0:
         content.append(rest[position:start])
         call, end = _read_call(rest, start + len(CALL_OPEN))
         if call is None:
-            ill_formed = True
+            broken += 1
             content.append(rest[start:end])
         else:
             calls.append(call)
@@ -53,7 +55,7 @@ def parse_tagged(text: str, *, truncated: bool, in_reasoning: bool = False) -> P
         content="".join(content).strip(),
         reasoning=reasoning,
         tool_calls=tuple(calls),
-        ill_formed=ill_formed,
+        ill_formed=broken > 0 or not (closed or truncated),
         truncated=truncated,
     )
 
@@ -163,8 +165,7 @@ def _skip_white(text: str, position: int) -> int:
 
 def _closing_end(text: str, start: int) -> int:
     """After the closing tag that ends the broken call begun before `start`; a next opening tag or the text's end also ends it."""
-    close = text.find(CALL_CLOSE, start)
     following = text.find(CALL_OPEN, start)
-    if close >= 0 and (following < 0 or close < following):
-        return close + len(CALL_CLOSE)
-    return following if following >= 0 else len(text)
+    limit = following if following >= 0 else len(text)
+    close = text.find(CALL_CLOSE, start, limit)  # looked for up to there only: many openings are read in one pass
+    return close + len(CALL_CLOSE) if close >= 0 else limit

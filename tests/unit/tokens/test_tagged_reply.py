@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rl_agent.tokens.tagged_reply import parse_tagged
+from tests.cost import growth
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -98,3 +99,26 @@ def test_a_cut_reply_is_truncated_and_a_cut_call_has_no_arguments_at_all() -> No
 @given(st.text(alphabet='<>/tool_cal{}":,think nmearguts', max_size=200))
 def test_no_text_makes_the_parser_raise(text: str) -> None:
     parse_tagged(text, truncated=False)
+
+
+@pytest.mark.parametrize(
+    ("part", "end"),
+    [
+        ("<tool_call>", ""),
+        ("<tool_call>", "</tool_call>"),
+        ("<tool_call>{", ""),
+        ('<tool_call>{"</tool_call>\n', ""),
+        ("<tool_call>{}</tool_call>", ""),
+        ('<tool_call>{"name": "f", "arguments": {}}</tool_call>', "<tool_call>"),
+    ],
+)
+def test_reading_takes_time_as_the_reply_is_long(part: str, end: str) -> None:
+    assert growth(lambda n: parse_tagged(part * n + end, truncated=True), 4_000) < 9
+
+
+def test_behind_many_unreadable_calls_the_rest_is_text() -> None:
+    good = '<tool_call>{"name": "f", "arguments": {}}</tool_call>'
+    text = good + "<tool_call>{}</tool_call>" * 150 + good
+    parsed = parse_tagged(text, truncated=False)
+    assert (len(parsed.tool_calls), parsed.ill_formed) == (1, True)
+    assert parsed.content == text.removeprefix(good)
