@@ -6,6 +6,8 @@ channel; a test that the log calls passed and the channel does not was forged.
 
 from __future__ import annotations
 
+import asyncio
+import io
 import json
 import re
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from rl_agent.graders.judge import TOOLS
 from rl_agent.graders.names import PASSED
+from rl_agent.sandboxes.base import UnreadableError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
 
 PLUGIN: Final = "rl_agent_pytest_channel"
 CHANNEL: Final = "/tmp/rl_agent_channel"  # noqa: S108 (in the sandbox)
+CHANNEL_BYTES: Final = 8 << 20
+"""Some 60,000 tests say less. The file is the submission's as well: a longer one confirms nothing."""
 EXPORTS: Final = (
     f'export PYTHONPATH="{TOOLS}${{PYTHONPATH:+:$PYTHONPATH}}" '
     f'PYTEST_ADDOPTS="-p {PLUGIN}${{PYTEST_ADDOPTS:+ $PYTEST_ADDOPTS}}" RL_AGENT_CHANNEL={CHANNEL}\n'
@@ -41,19 +46,30 @@ def plugin() -> dict[str, str | bytes]:
 
 
 async def told(sandbox: Sandbox) -> dict[str, str]:
-    """Node id of a test -> the worst of its outcomes, as pytest told the plug-in; empty if pytest never started."""
+    """Node id of a test -> the worst of its outcomes, as pytest told the plug-in.
+
+    Empty if pytest never started, and where something else than the plug-in's file lies in its place.
+    """
     try:
-        text = await sandbox.read_file(CHANNEL, user="root")
-    except FileNotFoundError:
+        text = await sandbox.read_file(CHANNEL, user="root", max_bytes=CHANNEL_BYTES)
+    except (FileNotFoundError, UnreadableError):
         return {}
+    return await asyncio.to_thread(_outcomes, text)
+
+
+def _outcomes(text: bytes) -> dict[str, str]:
     found: dict[str, str] = {}
-    for line in text.splitlines():
+    for line in io.BytesIO(text):
+        if not line.startswith(
+            b'["'
+        ):  # a cheap look first: there may be millions of lines that the plug-in did not write
+            continue
         try:
             name, outcome = json.loads(line)
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, RecursionError):
             continue
-        if outcome:
-            found[str(name)] = str(outcome) if found.get(str(name), PASSED) == PASSED else found[str(name)]
+        if isinstance(name, str) and isinstance(outcome, str) and outcome:
+            found[name] = outcome if found.get(name, PASSED) == PASSED else found[name]
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import json
 import secrets
 from pathlib import Path
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from rl_agent.sandboxes.base import ExecResult
 
 RUNNER: Final = "run_pytest.py"
+NAME_SHOWN: Final = 200
 LENIENT_SCRIPT: Final = "/workspace/__cagent_f2p__.py"
 """Where common recipes put the script."""
 
@@ -68,9 +70,9 @@ class F2pJudge:
         total = len(request["names"]) or 1
         if result.timed_out:
             return Verdict(status=VerdictStatus.TIMEOUT, reward=0.0, tests_failed=total, log=log)
-        reports = _reports(result.stdout, request["nonce"])
+        reports = await asyncio.to_thread(_reports, result.stdout, request["nonce"])
         changed = {} if await _fingerprints(trial, spec) == before else {Signal.TEST_FILE_CHANGED: sorted(before)}
-        if len(reports) != 1:
+        if len(reports) != 1 or not _is_whole(reports[0], total):
             what = {"no_report": f"the test run ended ({result.exit_code}) without a report"}
             if reports:
                 changed[Signal.FORGED_REPORT] = [f"{len(reports)} reports"]
@@ -107,13 +109,13 @@ def _request(spec: F2pSpec, trial: Trial) -> tuple[F2pSpec, dict[str, Any]]:
 def _verdict(
     report: dict[str, Any], named: F2pSpec, changed: dict[Signal, list[str]], *, log: str, options: Options
 ) -> Verdict:
-    results = [str(outcome) for outcome in report["results"]]
+    results: list[str] = report["results"]
     if report["changed"]:
-        changed[Signal.TEST_MACHINERY_CHANGED] = [str(name) for name in report["changed"]][:10]
+        changed[Signal.TEST_MACHINERY_CHANGED] = [name[:NAME_SHOWN] for name in report["changed"][:10]]
     if changed:
         metadata = {"signals": changed}
         return Verdict(status=VerdictStatus.TAMPERED, reward=0.0, tests_failed=len(results), log=log, metadata=metadata)
-    others = {str(outcome): int(count) for outcome, count in report["others"].items()}
+    others: dict[str, int] = report["others"]
     more: dict[str, Any] = {"exit_code": report["code"]} if report["code"] else {}
     tests = Named(fail_to_pass=named.fail_to_pass or ["the script"], pass_to_pass=named.pass_to_pass, outcomes=results)
     verdict = tests.verdict(log=log, skipped_pass_to_pass=options.skipped_pass_to_pass, more=more)
@@ -153,11 +155,25 @@ def _reports(channel: bytes, nonce: str) -> list[dict[str, Any]]:
     for line in channel.splitlines():
         try:
             report = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(report, dict) and report.get("nonce") == nonce:
             found.append(report)
     return found
+
+
+def _is_whole(report: Mapping[str, Any], total: int) -> bool:
+    """Whether the runner may have written it: who finds the nonce may send anything."""
+    results, changed, others = report.get("results"), report.get("changed"), report.get("others")
+    return (
+        type(report.get("code")) is int
+        and isinstance(results, list)
+        and len(results) == total
+        and isinstance(changed, list)
+        and isinstance(others, dict)
+        and all(isinstance(text, str) for text in (*results, *changed))
+        and all(type(count) is int for count in others.values())
+    )
 
 
 async def _fingerprints(trial: Trial, spec: F2pSpec) -> dict[str, str]:

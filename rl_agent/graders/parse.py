@@ -77,7 +77,7 @@ def _read(output: Path, printed: bytes, code: int) -> dict[str, str]:
     try:
         rows = json.loads(output.read_bytes())["tests"]
         return _statuses([(str(row["name"]), str(row["status"]).lower()) for row in rows])
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise GraderError(f"the log parser wrote no list of tests: {error!r}") from error
 
 

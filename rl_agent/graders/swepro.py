@@ -17,9 +17,10 @@ from rl_agent.graders import confirm
 from rl_agent.graders.base import Verdict, VerdictStatus
 from rl_agent.graders.judge import CACHES_OFF, TOOLS, Assets, PatchGrader
 from rl_agent.graders.names import ABSENT, NAMES_SHOWN, Named, outcomes_of, plain
-from rl_agent.graders.parse import parse_log, require_pinned
+from rl_agent.graders.parse import OUTPUT_BYTES, parse_log, require_pinned
 from rl_agent.graders.signals import Signal
 from rl_agent.graders.workspace import PRIVATE, printed
+from rl_agent.sandboxes.base import UnreadableError
 from rl_agent.tasks.task import SweProSpec
 
 if TYPE_CHECKING:
@@ -149,9 +150,10 @@ async def _lenient(trial: Trial, spec: SweProSpec) -> Verdict:
     if result.timed_out:
         return Verdict(status=VerdictStatus.TIMEOUT, reward=0.0, tests_failed=1, log=log)
     try:
-        rows = json.loads(await trial.sandbox.read_file(f"{LENIENT}/result.json", user="root"))["tests"]
+        written = await trial.sandbox.read_file(f"{LENIENT}/result.json", user="root", max_bytes=OUTPUT_BYTES)
+        rows = json.loads(written)["tests"]
         passed = {row["name"] for row in rows if row["status"] == "PASSED"}
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
+    except (FileNotFoundError, UnreadableError, ValueError, KeyError, TypeError, RecursionError):
         passed = set()
     wanted = {*spec.fail_to_pass, *spec.pass_to_pass}
     solved = bool(wanted) and wanted <= passed

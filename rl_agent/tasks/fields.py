@@ -105,7 +105,7 @@ def absolute(row: Mapping[str, Any], name: str) -> str:
 def _literal(name: str, value: str) -> Any:
     try:
         return json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         pass
     try:
         return ast.literal_eval(value.strip())
@@ -114,7 +114,10 @@ def _literal(name: str, value: str) -> Any:
 
 
 def _shown(value: Any) -> str:
-    return f"{value!r:.60}" if not isinstance(value, str) else repr(value[:60])
+    try:
+        return f"{value!r:.60}" if not isinstance(value, str) else repr(value[:60])
+    except RecursionError:
+        return f"a {type(value).__name__} nested too deeply to show"
 
 
 def _or(names: tuple[str, ...]) -> str:

@@ -120,6 +120,8 @@ def test_without_shuffling_rows_come_in_the_order_of_the_file(tmp_path: Path) ->
         ({**ROW, "metadata": {**META, "files": {"x": 1}}}, r"`files` holds 1 for 'x'"),
         ({**ROW, "metadata": {**META, "pre_commands": [1]}}, r"`pre_commands` is \[1\]; a list of strings"),
         ({**ROW, "metadata": {**META, "image": "a\0b"}}, r"`image` holds a NUL"),
+        ({**ROW, "metadata": {**META, "files": "[" * 100_000}}, r"`files` is '\[\[.*neither JSON nor a Python literal"),
+        ({**ROW, "metadata": {**META, "files": "[" * 600 + "]" * 600}}, r"`files` is .*; an object is needed"),
         ([1], r"line 1: not a JSON object but list"),
     ],
 )
