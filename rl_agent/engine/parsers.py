@@ -32,7 +32,7 @@ class VllmParser:
         from vllm.reasoning import ReasoningParserManager  # noqa: PLC0415 (slow to import, and only for models that need it)
         from vllm.tool_parsers import ToolParserManager  # noqa: PLC0415 (as above)
 
-        self._tokenizer: Any = load_tokenizer(model_folder)
+        self._tokenizer = _with_one_vocabulary(load_tokenizer(model_folder))
         self._tool_parser: Any = None
         self._reasoning_parser: Any = None
         if tool_parser is not None:
@@ -94,6 +94,13 @@ def named_parser(model_folder: Path, tool_parser: str | None, reasoning_parser: 
     if tool_parser is None and reasoning_parser is None:
         return None
     return VllmParser(model_folder, tool_parser=tool_parser, reasoning_parser=reasoning_parser)
+
+
+def _with_one_vocabulary(tokenizer: Any) -> Any:
+    """Each new parser asks for the vocabulary, which the tokenizer would build anew: 150 ms for 248,000 entries."""
+    vocabulary = tokenizer.get_vocab()
+    tokenizer.get_vocab = lambda: vocabulary
+    return tokenizer
 
 
 def _request(tools: Sequence[ToolSpec]) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -10,6 +10,7 @@ from rl_agent.engine.parsers import VllmParser
 from rl_agent.errors import ConfigError
 from rl_agent.tokens.build import build_renderer
 from rl_agent.tokens.template_renderer import TemplateRenderer
+from rl_agent.tokens.tokenizer import load_tokenizer
 from rl_agent.tokens.turn import FinishReason
 from tests.scripted import BASH, conversation, encode, save_tokenizer, user
 
@@ -90,6 +91,21 @@ def test_a_reasoning_parser_by_name_splits_what_the_prompt_opened(folder: Path) 
     parser = VllmParser(folder, tool_parser="qwen3_xml", reasoning_parser="deepseek_r1")
     parsed = parser.parse("why</think>so" + xml("ls"), truncated=False, in_reasoning=True, tools=(BASH,))
     assert (parsed.reasoning, parsed.content, len(parsed.tool_calls)) == ("why", "so", 1)
+
+
+def test_the_vocabulary_is_built_once_for_all_replies(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = type(load_tokenizer(folder))
+    honest, built = kind.get_vocab, []
+
+    def counted(self: Any) -> dict[str, int]:
+        built.append(1)
+        return honest(self)
+
+    monkeypatch.setattr(kind, "get_vocab", counted)
+    parser = VllmParser(folder, tool_parser="qwen3_xml", reasoning_parser="deepseek_r1")
+    for _ in range(10):
+        parser.parse("why</think>so" + xml("ls"), truncated=False, in_reasoning=True, tools=(BASH,))
+    assert len(built) == 1
 
 
 BROKEN = ["", "<tool_call>", "<tool_call>\n<function=", "</think></think>", xml("x")[:-12], xml("x")[:40], "\x00" * 50]
