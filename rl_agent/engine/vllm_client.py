@@ -12,21 +12,19 @@ import orjson
 
 from rl_agent.config.engine import UpdateMode
 from rl_agent.engine.base import EngineLoad, EngineLostError, PauseMode
-from rl_agent.errors import EngineError, LawError, WeightPushError
-from rl_agent.tokens.turn import FinishReason, Generation, VersionSpan
+from rl_agent.engine.vllm_answer import read_generation
+from rl_agent.errors import EngineError, WeightPushError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
 
-    from rl_agent.tokens.turn import Float32, Int32, Sampling
+    from rl_agent.tokens.turn import Float32, Generation, Int32, Sampling
     from rl_agent.weights.base import Probe, WeightUpdate
 
 _CONTROL_TIMEOUT_S: Final = 600.0
 """For all of a push but the pause before it, which may wait for running replies as long as they may take."""
 _LOAD_TIMEOUT_S: Final = 10.0
-UNVERSIONED: Final = 0
-"""What the weights that the server started with count as."""
 _PAUSES: Final = {
     UpdateMode.drain: PauseMode.WAIT,
     UpdateMode.keep: PauseMode.KEEP,
@@ -90,13 +88,8 @@ class VllmEngine:
             "priority": priority,
             **self._salt(),
         }
-        answer = await self._post("/inference/v1/generate", body)
-        try:
-            return _generation(answer, time.perf_counter() - started)
-        except (KeyError, IndexError, TypeError, ValueError) as error:
-            raise EngineError(
-                f"vLLM's answer to {request_id} cannot be read ({error!r}): {str(answer)[:300]}"
-            ) from error
+        content = await self._ask("POST", "/inference/v1/generate", body)
+        return read_generation(content, request_id, time.perf_counter() - started)
 
     def renew(self, version: int) -> None:
         """See `engine.base.Engine`: `keep` leaves the prefix cache as it is, so from now on only what these computed is used."""
@@ -219,28 +212,3 @@ def _load(page: str) -> EngineLoad:
         running=None if running is None else int(running),
         waiting=None if waiting is None else int(waiting),
     )
-
-
-def _generation(answer: dict[str, Any], seconds: float) -> Generation:
-    choice = answer["choices"][0]
-    tokens = np.array(choice["token_ids"], dtype=np.int32)
-    entries = (choice["logprobs"] or {}).get("content") or []
-    if [entry["token_id"] for entry in entries] != choice["token_ids"]:
-        raise LawError(f"vLLM sampled {len(tokens)} tokens but sent log-probabilities of {len(entries)}, or of others")
-    usage = answer.get("usage") or {}
-    details = usage.get("prompt_tokens_details") or {}
-    return Generation(
-        tokens=tokens,
-        logprobs=np.array([entry["logprob"] for entry in entries], dtype=np.float32),
-        finish_reason=FinishReason(choice["finish_reason"]),
-        spans=tuple(
-            VersionSpan(version=_version(span["version"]), start=span["start"], end=span["end"])
-            for span in choice["weight_versions"] or ()
-        ),
-        cached_tokens=details.get("cached_tokens"),
-        seconds=seconds,
-    )
-
-
-def _version(label: str) -> int:
-    return UNVERSIONED if label == "default" else int(label)
