@@ -117,6 +117,24 @@ async def test_a_timeout_kills_the_whole_tree_even_what_daemonised_and_keeps_the
     assert await count(sandbox, "sleep 99") == 0
 
 
+LOOK = """exec </dev/null
+for f in /proc/[0-9]*/fd/*; do [ -f "$f" ] && grep -sl the-secret "$f"; done
+grep -rsl the-secret /opt/rl_agent /tmp /run /var/tmp
+for d in /opt/rl_agent/*/*; do echo 0 >"$d/code"; done 2>/dev/null
+kill -9 $PPID 2>/dev/null
+exit 3"""
+
+
+@needs_root
+async def test_a_command_finds_no_input_but_its_own_and_does_not_say_itself_how_it_ended(sandbox: Sandbox) -> None:
+    result = await sandbox.exec(f"wc -c; {LOOK}", stdin=b"the-secret", timeout=60)
+    assert (result.exit_code, result.stdout.split()) == (3, [b"10"])
+    shown = await sandbox.exec("echo out >/dev/stdout; echo err >/dev/stderr; id -G; cat", timeout=60)
+    assert (shown.exit_code, shown.stderr) == (0, b"err\n"), "streams can be opened by name, and no group is root's"
+    assert shown.stdout.startswith(b"out\n")
+    assert b"0" not in shown.stdout.split()
+
+
 @needs_root
 async def test_a_command_that_kills_whatever_it_may_ends_and_the_next_one_runs(sandbox: Sandbox) -> None:
     result = await sandbox.exec("kill -9 -1; kill -9 $$", timeout=60)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import urllib.parse
@@ -163,11 +164,8 @@ def _created(box: Box) -> dict[str, Any]:
 def _limits(text: str | None) -> Limits | None:
     if text is None:
         return None
-    try:
+    with contextlib.suppress(AttributeError, TypeError, ValueError, RecursionError):
         values = json.loads(text)
-        limits = Limits(**values)
-    except (TypeError, ValueError, RecursionError):
-        values = {"": None}
-    if not all(type(value) in (int, float) and value > 0 for value in values.values()):
-        raise HttpError(400, f"metadata {LIMITS_KEY} is not understood: {text[:200]}")
-    return limits
+        if all(type(value) is int or (name == "cpus" and type(value) is float) for name, value in values.items()):
+            return Limits(**values)
+    raise HttpError(400, f"metadata {LIMITS_KEY} is not understood: {text[:200]}")

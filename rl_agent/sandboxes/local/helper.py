@@ -143,13 +143,12 @@ class Helper:
         body = memory_file(json.dumps({**request, "alone": self._alone}).encode())
         try:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            with theirs:
-                ours.setblocking(False)
+            ours.setblocking(False)
+            with theirs, contextlib.ExitStack() as unless_sent:
+                unless_sent.enter_context(ours)
                 self._send(str(request["op"]), [theirs.fileno(), body, *fds])
+                unless_sent.pop_all()
                 return Call(ours)
-        except SandboxLostError:
-            ours.close()
-            raise
         finally:
             os.close(body)
 

@@ -118,6 +118,9 @@ def _start(user: _User, request: dict[str, Any], fds: list[int]) -> NoReturn:
         for name, value in request["rlimits"].items():
             limits = (ctypes.c_ulong * 2)(value, value)
             check(libc.setrlimit(int(name), limits), "setrlimit")
+        for fd in range(3):  # else /dev/stdout and its kin could not be opened: they are the host's root's
+            if not request["alone"] and stat.S_ISFIFO(os.fstat(fd).st_mode):
+                os.fchown(fd, user.uid, user.gid)
         user.become(alone=request["alone"], seccomp=request["seccomp"])
         os.umask(0o022)
         default_signals()

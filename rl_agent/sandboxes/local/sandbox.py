@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 from rl_agent.errors import SandboxError
 from rl_agent.sandboxes.base import ExecResult, Network, SandboxLostError, Stream, UnreadableError
 from rl_agent.sandboxes.local.forward import Forward
-from rl_agent.sandboxes.local.helper import Answer, Call, Helper, HelperError, kill, memory_file
+from rl_agent.sandboxes.local.helper import Answer, Call, Helper, HelperError, kill, machine_must, memory_file
 from rl_agent.sandboxes.local.images import PATH
 from rl_agent.sandboxes.local.output import Output
 from rl_agent.sandboxes.local.process import LocalProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
 
     from rl_agent.sandboxes.local.boot import Processes
@@ -29,7 +29,15 @@ if TYPE_CHECKING:
 DEFAULT_ENVIRONMENT: Final = {"PATH": PATH, "LANG": "C.UTF-8", "TERM": "dumb"}
 KILL_TIMEOUT_S: Final = 10.0
 STDERR_SHOWN: Final = 2000
-UNREADABLE: Final = (errno.EINVAL, errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO, errno.EACCES)
+UNREADABLE: Final = (
+    errno.EINVAL,
+    errno.EISDIR,
+    errno.ENOTDIR,
+    errno.ELOOP,
+    errno.ENAMETOOLONG,
+    errno.ENXIO,
+    errno.EACCES,
+)
 """What a path may answer to who wants to read it; EINVAL is the helper's word for no regular file."""
 
 
@@ -100,9 +108,8 @@ class LocalSandbox:
         """See `Sandbox.exec`."""
         started = time.monotonic()
         request = self._request(["/bin/bash", "-c", cmd], user=user, env=env or {}, cwd=cwd)
-        source = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC) if stdin is None else memory_file(stdin)
-        out_read, out_write = os.pipe2(os.O_CLOEXEC)
-        err_read, err_write = os.pipe2(os.O_CLOEXEC)
+        given = _nothing if stdin is None else lambda: (memory_file(stdin),)
+        source, out_read, out_write, err_read, err_write = _descriptors(given, _pipe, _pipe)
         out, err = Output(out_read, self._max_output_bytes), Output(err_read, self._max_output_bytes)
         try:
             try:
@@ -143,9 +150,11 @@ class LocalSandbox:
     ) -> LocalProcess:
         """See `Streaming.start`."""
         request = {**self._request(argv, user=user, env=env, cwd=cwd), "announce": True}
-        in_read, in_write = os.pipe2(os.O_CLOEXEC) if stdin else (os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), None)
-        (out_read, out_write), (err_read, err_write) = os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC)
-        ours = [out_read, err_read, *([] if in_write is None else [in_write])]
+        out_read, out_write, err_read, err_write, in_read, *rest = _descriptors(
+            _pipe, _pipe, _pipe if stdin else _nothing
+        )
+        in_write = rest[0] if stdin else None
+        ours = [out_read, err_read, *rest]
         call: Call | None = None
         try:
             try:
@@ -254,9 +263,10 @@ class LocalSandbox:
     def _call(self, request: dict[str, Any], fds: Sequence[int]) -> Call:
         groups = [str(path) for path in self._groups.folders]
         own_network = self._network is Network.NONE
-        return self._helper.call(
-            {**request, "cgroups": groups, "own_network": own_network}, [self._processes.init, *fds]
-        )
+        with machine_must(f"ask for `{request['op']}` in sandbox {self._name}"):
+            return self._helper.call(
+                {**request, "cgroups": groups, "own_network": own_network}, [self._processes.init, *fds]
+            )
 
     async def _answer(self, call: Call) -> Answer:
         try:
@@ -272,6 +282,28 @@ class LocalSandbox:
     def _gone(self) -> SandboxLostError:
         why = "its lifetime is over" if self._expired else "its processes were killed"
         return SandboxLostError(f"the sandbox {self._name} is gone: {why}")
+
+
+def _pipe() -> Sequence[int]:
+    return os.pipe2(os.O_CLOEXEC)
+
+
+def _nothing() -> Sequence[int]:
+    return (os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC),)
+
+
+def _descriptors(*givers: Callable[[], Sequence[int]]) -> list[int]:
+    """All that they give, or none: at the limit of open files nothing may leak."""
+    found: list[int] = []
+    try:
+        with machine_must("open what a command needs"):
+            for give in givers:
+                found += give()
+    except SandboxError:
+        for fd in found:
+            os.close(fd)
+        raise
+    return found
 
 
 def _source(content: bytes | str | Path) -> int:

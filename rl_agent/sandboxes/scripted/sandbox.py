@@ -49,7 +49,7 @@ class ScriptedSandbox:
         self._max_output_bytes = max_output_bytes
         self._retries = retries
         self._urls: dict[int, str] = {}
-        self._reported: dict[str, list[str]] = {}
+        self._reported: list[str] = []
 
     @property
     def id(self) -> str:
@@ -75,10 +75,11 @@ class ScriptedSandbox:
         started = time.monotonic()
         token = secrets.token_hex(10)
         timed_out = False
-        forget = self._reported.pop(user, [])
+        forget, self._reported = self._reported, []
         text = script.start(
             token,
             cmd,
+            user=user,
             env=env or {},
             cwd=cwd,
             stdin=stdin is not None,
@@ -88,8 +89,8 @@ class ScriptedSandbox:
         try:
             async with asyncio.timeout(max(0.0, min(timeout, self._remaining()))):
                 if stdin is not None:
-                    await self._upload(f"{script.RUNS}/{token}.in", stdin, user=user)
-                report = await self._run_once(token, text, user=user)
+                    await self._upload(f"{script.COMMANDS}/{token}.in", stdin, user="root")
+                report = await self._run_once(token, text)
         except TimeoutError:
             if self._remaining() <= 0:
                 raise self._gone("") from None
@@ -99,7 +100,9 @@ class ScriptedSandbox:
             raise
         if report.state == script.NEVER and not timed_out:
             raise SandboxError(f"in sandbox {self.id}, `{cmd[:200]}` was not started: its request did not arrive")
-        self._reported.setdefault(user, []).append(token)
+        self._reported.append(token)
+        if report.state == script.NO_USER:
+            raise SandboxError(f"in sandbox {self.id}, cannot run a command as {user}: there is no such user")
         result = ExecResult(
             exit_code=-1 if timed_out else int(report.state),
             stdout=report.stdout,
@@ -113,23 +116,23 @@ class ScriptedSandbox:
             raise SandboxError(f"in sandbox {self.id}, `{cmd[:200]}` {what}: {shown}")
         return result
 
-    async def _run_once(self, token: str, text: str, *, user: str) -> script.Report:
+    async def _run_once(self, token: str, text: str) -> script.Report:
         """Send the command, once; when its stream breaks, ask what became of it, as often as that takes."""
         if len(text) > LINE_BYTES:
-            path = f"{script.RUNS}/{token}.sh"
-            await self._upload(path, text.encode(), user=user)
-            text = f". {path}"
+            path = f"{script.COMMANDS}/{token}.sh"
+            await self._upload(path, text.encode(), user="root")
+            text = f". {path}; rm -f {path}"
         try:
-            report = script.parse(await self._remote.run(text, user=user))
+            report = script.parse(await self._remote.run(text, user="root"))
         except Exception as error:  # the SDK raises plain Exception too
             failure = failure_of(error)
             if failure not in (Failure.TRANSIENT, Failure.RATE_LIMITED):
-                raise self._error(error, f"cannot run a command as {user}") from error
+                raise self._error(error, "cannot run a command") from error
             log.info("sandbox %s: a command's stream broke (%s: %s)", self.id, type(error).__name__, str(error)[:200])
             report = None
         while report is None or report.state == script.RUNNING:
             asked = script.ask(token, limit=self._max_output_bytes, wait_s=ASK_S)
-            said = await self._call(asked, user=user, what="what became of a command")
+            said = await self._call(asked, user="root", what="what became of a command")
             report = script.parse(said)
         return report
 
@@ -162,7 +165,7 @@ class ScriptedSandbox:
             source = f"printf %s {base64.b64encode(data).decode()} | base64 -d"
             await self._write(source, target, size, user, mode)
             return
-        name = f"{script.RUNS}/{secrets.token_hex(10)}.up"
+        name = f"{script.UPLOADS}/{secrets.token_hex(10)}.up"
         await self._upload(name, data, user=user)
         await self._write(f"cat {name}", target, size, user, mode)
         await self._call(f"rm -f {name}", user=user, what="the removal of an upload")
@@ -219,7 +222,7 @@ D=$(head -c {most + 1} -- {name} | base64 | tr -d '\\n'); echo "data ${{#D}}"; e
         await self._upload_folder(asset.source, asset.target)
 
     async def _upload_folder(self, folder: Path, target: str) -> None:
-        name = f"{script.RUNS}/{secrets.token_hex(10)}.up"
+        name = f"{script.UPLOADS}/{secrets.token_hex(10)}.up"
         with tempfile.TemporaryDirectory(prefix="rl_agent-asset-") as temporary:
             packed = Path(temporary, "asset.tar")
             await asyncio.to_thread(pack, folder, packed)

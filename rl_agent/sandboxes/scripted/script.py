@@ -1,9 +1,10 @@
 """The shell scripts that run a command in a sandbox at most once, however often its stream breaks, and tell what became of it.
 
-A command's token names a folder in the sandbox. Whoever makes that folder first decides: the starting script, and then the
-command runs, or a later question, and then it never will. The command writes into files, not into the stream, so a broken
-stream loses nothing; a small reaper of its own (Perl, else Python, else plain bash) adopts what it leaves behind, so that a
-kill finds the whole tree. The report is one line a part, bytes in base64: the SDK's streams carry text only.
+All of them run as root, in a folder that is root's alone: a command cannot read another's input, nor write its own exit code. A
+command's token names a folder in it. Whoever makes that one first decides: the starting script, and then the command runs, or a
+later question, and then it never will. The command writes into files, not into the stream, so a broken stream loses nothing; a
+small reaper of its own (Perl, else Python, else plain bash) starts it as its user and adopts what it leaves behind, so that a kill
+finds the whole tree. The report is one line a part, bytes in base64: the SDK's streams carry text only.
 """
 
 from __future__ import annotations
@@ -17,15 +18,18 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-RUNS: Final = "/opt/rl_agent/run"
+UPLOADS: Final = "/opt/rl_agent/run"
+"""Where every user may put files that others do not see."""
+COMMANDS: Final = "/opt/rl_agent/commands"
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 NEVER: Final = "never"
 RUNNING: Final = "running"
+NO_USER: Final = "no-user"
 _MARK: Final = "rl_agent-report"
 
 SET_UP: Final = f"""\
 set -e
-mkdir -p {RUNS}; chmod 755 /opt/rl_agent; chmod 1733 {RUNS}
+mkdir -p {UPLOADS} {COMMANDS}; chmod 755 /opt/rl_agent; chmod 1733 {UPLOADS}; chmod 700 {COMMANDS}
 if ! id agent >/dev/null 2>&1; then
   useradd -m -s /bin/bash agent 2>/dev/null || adduser -D -s /bin/bash agent 2>/dev/null || {{
     u=1000; while grep -q "^[^:]*:[^:]*:$u:" /etc/passwd /etc/group; do u=$((u + 1)); done
@@ -36,23 +40,33 @@ fi
 """As root, once a sandbox; may run twice."""
 
 _PERL: Final = (
-    "delete $ENV{PERL_BADLANG};my($d,$n,@c)=@ARGV;syscall($n+0,36,1,0,0,0);open(F,q(>),qq($d/p));print F $$;close F;rename qq($d/p),qq($d/pid);"
-    "my $p=fork;if(!$p){exec{$c[0]}@c;exit 126}"
+    "delete $ENV{PERL_BADLANG};my($d,$n,$u,$g,$s,@c)=@ARGV;syscall($n+0,36,1,0,0,0);open(F,q(>),qq($d/p));print F $$;close F;rename qq($d/p),qq($d/pid);"
+    "my $p=fork;if(!$p){if($u){$)=qq($g $s);$(=$g;($<,$>)=($u,$u);exit 126 if $<!=$u||$>!=$u||$)!=$g}exec{$c[0]}@c;exit 126}"
     "while((my $k=waitpid(-1,0))>0){next if $k!=$p;my $s=$?;open(F,q(>),qq($d/c));"
     "print F ($s&127?128+($s&127):$s>>8);close F;rename qq($d/c),qq($d/code);last}"
 )
 _PYTHON: Final = (
     "import ctypes,os,sys\n"
-    "d,n,c=sys.argv[1],int(sys.argv[2]),sys.argv[3:]\n"
+    "d,s,c=sys.argv[1],sys.argv[5],sys.argv[6:]\n"
+    "n,u,g=map(int,sys.argv[2:5])\n"
     "ctypes.CDLL(None).prctl(36,1,0,0,0)\n"
     "def w(a,b,t):\n open(d+a,'w').write(t);os.rename(d+a,d+b)\n"
     "w('/p','/pid',str(os.getpid()))\n"
     "p=os.fork()\n"
-    "if not p:\n try:os.execv(c[0],c)\n finally:os._exit(126)\n"
+    "if not p:\n try:\n  if u:os.setgroups([*map(int,s.split())]);os.setgid(g);os.setuid(u)\n  os.execv(c[0],c)\n finally:os._exit(126)\n"
     "while True:\n k,s=os.wait()\n if k==p:break\n"
     "r=os.waitstatus_to_exitcode(s);w('/c','/code',str(r if r>=0 else 128-r))"
 )
-_BASH: Final = 'd=$1; shift 2; echo $BASHPID >"$d/p"; mv "$d/p" "$d/pid"; "$@"; r=$?; echo $r >"$d/c"; mv "$d/c" "$d/code"; exit $r'
+_BASH: Final = """\
+d=$1 u=$3 g=$4 s=${5// /,}; shift 5
+become() {
+  if [ "$u" = 0 ]; then "$@"
+  elif chroot --skip-chdir --userspec=0:0 / true 2>/dev/null; then chroot --skip-chdir --userspec="$u:$g" --groups="$s" / "$@"
+  elif setpriv --reuid=0 true 2>/dev/null; then setpriv --reuid="$u" --regid="$g" --groups="$s" "$@"
+  else su -s /bin/bash "$USER" -c "$(printf '%q ' "$@")"; fi
+}
+echo $BASHPID >"$d/p"; mv "$d/p" "$d/pid"; become "$@"; r=$?; echo $r >"$d/c"; mv "$d/c" "$d/code"; exit $r
+"""
 _REPORT: Final = """\
 rl_part() {
   s=$(wc -c <"$1" 2>/dev/null || echo 0)
@@ -100,23 +114,24 @@ def parse(text: str) -> Report | None:
 
 
 def _head(token: str, limit: int) -> str:
-    return f"export LC_ALL=C; D={RUNS}/{token}; L={limit}\n{_REPORT}{_ENDED}"
+    return f"export LC_ALL=C; D={COMMANDS}/{token}; L={limit}\n{_REPORT}{_ENDED}"
 
 
 def start(
     token: str,
     cmd: str,
     *,
+    user: str,
     env: Mapping[str, str],
     cwd: str | None,
     stdin: bool,
     limit: int,
     forget: Iterable[str] = (),
 ) -> str:
-    """Run `cmd`, unless its token is taken, and report. `forget`: tokens whose reports have arrived."""
+    """As root: run `cmd` as `user`, unless its token is taken, and report. `forget`: tokens whose reports have arrived."""
     words = ["LANG=C.UTF-8", "TERM=dumb", f"PATH={PATH}", *(f"{name}={value}" for name, value in env.items())]
-    old = " ".join(f"{RUNS}/{name} {RUNS}/{name}.in" for name in forget)
-    there = shlex.quote(cwd) if cwd else '"$HOME"'
+    old = " ".join(f"{COMMANDS}/{name}" for name in forget)
+    there = shlex.quote(cwd) if cwd else '"$H"'
     # PERL_BADLANG: else Perl complains, in the command's stderr, of an image that lacks the locale.
     reaper = f"""
 case $(uname -m) in aarch64) N=167;; *) N=157;; esac
@@ -126,13 +141,17 @@ else set -- /bin/bash -c {shlex.quote(_BASH)} sandbox; fi
 """
     return f"""{_head(token, limit)}
 {f"rm -rf {old} 2>/dev/null" if old else ""}
-U=$(id -un); umask 022
+umask 022; U={shlex.quote(user)}
 if mkdir -m 700 "$D" 2>/dev/null; then
 : >"$D/out"; : >"$D/err"
+exec 8<{'"$D.in"; rm -f "$D.in"' if stdin else "/dev/null"}
+while IFS=: read -r n _ u g _ H _ || [ -n "$n" ]; do [ "$n" = "$U" ] && break; n=; done </etc/passwd
 {reaper}
-if ! cd -- {there} 2>>"$D/err"; then echo 126 >"$D/code"; else
-setsid env -i HOME="$HOME" USER="$U" LOGNAME="$U" {shlex.join(words)} \
-"$@" "$D" $N /bin/bash -c {shlex.quote(cmd)} <{f"{RUNS}/{token}.in" if stdin else "/dev/null"} >"$D/out" 2>"$D/err" &
+if [ -z "$n" ]; then echo {NO_USER} >"$D/code"
+elif ! cd -- {there} 2>>"$D/err"; then echo 126 >"$D/code"; else
+chown "$u:$g" "$D/out" "$D/err"
+setsid env -i HOME="$H" USER="$U" LOGNAME="$U" {shlex.join(words)} \
+"$@" "$D" $N "$u" "$g" "$(id -G "$U" 2>/dev/null || echo "$g")" /bin/bash -c {shlex.quote(cmd)} <&8 8<&- >>"$D/out" 2>>"$D/err" &
 wait $!; W=$?; [ -e "$D/code" ] || echo $W >"$D/code"
 fi; fi
 while ! rl_ended; do sleep 0.05; done
@@ -141,7 +160,7 @@ rl_report "$(cat "$D/code")"
 
 
 def ask(token: str, *, limit: int, wait_s: int) -> str:
-    """Wait for a command's end and report; one that has not begun by now never will. May run any number of times."""
+    """As root: wait for a command's end and report; one that has not begun by now never will. May run any number of times."""
     return f"""{_head(token, limit)}
 if mkdir -m 700 "$D" 2>/dev/null; then echo {NEVER} >"$D/code"; fi
 i=0; while ! rl_ended && [ $i -lt {wait_s * 10} ]; do sleep 0.1; i=$((i + 1)); done

@@ -74,7 +74,9 @@ async def test_agents_and_graders_sandboxes_do_not_push_each_other_out(tmp_path:
                 async with pool.boot("host", lifetime_s=lifetime_s):
                     pass
                 await until_idle(pool, min(4, provider.boots - 1))
-        assert provider.boots == 2 + 8 + 4 + 2, "two that found none, eight handed out, four that wait, two that made room"
+        assert provider.boots == 2 + 8 + 4 + 2, (
+            "two that found none, eight handed out, four that wait, two that made room"
+        )
 
 
 async def test_a_dead_one_is_never_handed_out(pool: WarmPool) -> None:
