@@ -24,6 +24,7 @@ from rl_agent.cluster.rollout_workers import RolloutWorkers
 from rl_agent.cluster.situation import Situation
 from rl_agent.cluster.trainer_rank import TrainerRank
 from rl_agent.cluster.trainer_ranks import Trainers
+from rl_agent.config.trainer import world_size
 from rl_agent.errors import ConfigError, InfraError
 from rl_agent.rollout.group import AbortReason
 from rl_agent.secrets import set_for_children
@@ -107,7 +108,7 @@ class Cluster:
 @asynccontextmanager
 async def trainers(config: Config, folder: RunFolder, model_folder: Path) -> AsyncIterator[Trainers]:
     """Only the trainer (job=sft)."""
-    async with _ray(config, folder), _placement(config, _world(config)) as placement:
+    async with _ray(config, folder), _placement(config, world_size(config.trainer)) as placement:
         started = Trainers(_ranks(config, folder, placement))
         await started.start(model_folder)
         yield started
@@ -121,7 +122,10 @@ async def cluster(
 
     Without `trains` there is no trainer: the engine keeps the weights of `model_folder` (job=rollout, job=evaluate).
     """
-    async with _ray(config, folder) as node, _placement(config, _world(config) if trains else 0) as placement:
+    async with (
+        _ray(config, folder) as node,
+        _placement(config, world_size(config.trainer) if trains else 0) as placement,
+    ):
         situation = Situation()
         servers: PolicyServers
 
@@ -168,7 +172,7 @@ async def cluster(
 
 
 def _ranks(config: Config, folder: RunFolder, placement: Placement) -> list[Process]:
-    world = _world(config)
+    world = world_size(config.trainer)
     return [
         Actor(_start(TrainerRank, placement.rank(number), config, folder, number, world), f"trainer rank {number}")
         for number in range(world)
@@ -188,11 +192,6 @@ def _worker(config: Config, folder: RunFolder, placement: Placement, number: int
 def _start(kind: type, options: dict[str, Any], *arguments: Any) -> Any:
     """A Ray actor of a plain class. It is this run's affair, not Ray's, to start a lost one again."""
     return ray.remote(kind).options(max_restarts=0, **options).remote(*arguments)
-
-
-def _world(config: Config) -> int:
-    layout = config.trainer
-    return int(layout.data_parallel * layout.tensor_parallel * layout.pipeline_parallel * layout.context_parallel)
 
 
 @asynccontextmanager

@@ -10,6 +10,7 @@ from rl_agent.adapters.build import build_adapter
 from rl_agent.cluster.process import addressed, exempt_loaded_objects, node_address, set_up
 from rl_agent.config.adapter import HistoryReasoning
 from rl_agent.config.load import build
+from rl_agent.config.rollout import guard_s
 from rl_agent.engine.base import EngineServer
 from rl_agent.engine.parsers import named_parser
 from rl_agent.engine.replicas import Replicas
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
     from rl_agent.engine.replicas import ReplicaSet
     from rl_agent.rollout.group import EpisodeRequest, Rollout
     from rl_agent.run_folder import RunFolder
-
-GUARD_MARGIN_S = 180.0
-"""What a rollout may take beyond agent and grading before its guard fires."""
 
 
 class RolloutWorker:
@@ -81,7 +79,6 @@ class RolloutWorker:
                 max_turns=rollout.max_turns,
             )
             async with adapter as self._adapter:
-                guard = rollout.guard_s or config.harness.time_budget_s + config.grader.timeout_s + GUARD_MARGIN_S
                 runner = EpisodeRunner(
                     provider=MeteredProvider(pool, self._meter),
                     harness=harness,
@@ -89,7 +86,9 @@ class RolloutWorker:
                     adapter=adapter,
                     advertise_host=config.adapter.advertise_host,
                     limits=EpisodeLimits(
-                        agent_s=config.harness.time_budget_s, workspace_s=rollout.workspace_timeout_s, guard_s=guard
+                        agent_s=config.harness.time_budget_s,
+                        workspace_s=rollout.workspace_timeout_s,
+                        guard_s=guard_s(rollout, config.harness, config.grader),
                     ),
                 )
                 exempt_loaded_objects()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
@@ -14,6 +14,7 @@ from rl_agent.config.check_job import job_problems
 from rl_agent.config.check_rollout import scheduling_problems
 from rl_agent.config.check_sandbox import sandbox_problems
 from rl_agent.config.job import EvaluateJobConfig, RolloutJobConfig, ValidateJobConfig
+from rl_agent.config.node import get
 from rl_agent.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def require_valid(config: Config) -> None:
 
 
 def _model(config: Config) -> Iterator[Problem]:
-    name = _get(config.model, "name")
+    name = get(config.model, "name")
     if config.tuned_for is not None and config.tuned_for != name:
         yield Problem(
             "experiment",
@@ -66,8 +67,8 @@ def _model(config: Config) -> Iterator[Problem]:
             "experiment=cpu_smollm for SmolLM2, or experiment=none for values of your own",
         )
 
-    named = [key for key in ("tool_parser", "reasoning_parser") if _get(config.model, key) is not None]
-    renderer = _get(config.model, "renderer")
+    named = [key for key in ("tool_parser", "reasoning_parser") if get(config.model, key) is not None]
+    renderer = get(config.model, "renderer")
     if named and renderer not in {"auto", "template"}:
         yield Problem(
             f"model.{named[0]}",
@@ -77,9 +78,9 @@ def _model(config: Config) -> Iterator[Problem]:
 
 
 def _harness(config: Config) -> Iterator[Problem]:
-    dialect = _get(config.adapter, "dialect")
-    harness = str(_get(config.harness, "_target_") or "")
-    if _get(config.harness, "investigator") and (harness.endswith(".Codex") or _get(config.harness, "bare")):
+    dialect = get(config.adapter, "dialect")
+    harness = str(get(config.harness, "_target_") or "")
+    if get(config.harness, "investigator") and (harness.endswith(".Codex") or get(config.harness, "bare")):
         yield Problem(
             "harness.investigator",
             "Codex and Claude Code's --bare have no read-only sub-agent.",
@@ -88,7 +89,7 @@ def _harness(config: Config) -> Iterator[Problem]:
     spoken = _DIALECTS.get(harness)
     if dialect not in (None, "auto") and spoken is not None and dialect != spoken:
         yield Problem("adapter.dialect", f"the harness speaks {spoken}, not {dialect}.", "adapter=auto")
-    port, workers = _get(config.adapter, "port"), config.cluster.rollout_workers
+    port, workers = get(config.adapter, "port"), config.cluster.rollout_workers
     if port and workers > 1:
         yield Problem(
             "adapter.port",
@@ -112,7 +113,7 @@ def _rollout(config: Config) -> Iterator[Problem]:
             f"{rollout.max_response_tokens} is more than rollout.max_context_tokens={rollout.max_context_tokens}.",
             "lower it",
         )
-    length = _get(config.engine, "max_model_len")
+    length = get(config.engine, "max_model_len")
     if length is not None and length < rollout.max_context_tokens:
         yield Problem(
             "engine.max_model_len",
@@ -121,14 +122,14 @@ def _rollout(config: Config) -> Iterator[Problem]:
         )
     sampling = rollout.sampling
     plain = (sampling.temperature, sampling.top_p, sampling.top_k, sampling.min_p) == (1.0, 1.0, -1, 0.0)
-    if not plain and _get(config.job, "_target_") == "rl_agent.jobs.train.run":
+    if not plain and get(config.job, "_target_") == "rl_agent.jobs.train.run":
         yield Problem(
             "rollout.sampling",
             "training needs the log-probabilities of the distribution that was sampled, which the engine gives at temperature 1 "
             "without top-p, top-k and min-p only.",
             "temperature=1.0, top_p=1.0, top_k=-1, min_p=0.0 (any values with job=evaluate)",
         )
-    budget, guard = _get(config.harness, "time_budget_s"), rollout.guard_s
+    budget, guard = get(config.harness, "time_budget_s"), rollout.guard_s
     if guard is not None and budget is not None and guard <= budget:
         yield Problem(
             "rollout.guard_s", f"{guard} s end before harness.time_budget_s={budget} s.", "raise it, or leave it null"
@@ -141,20 +142,20 @@ def _numbers(config: Config) -> Iterator[Problem]:
         "rollout.max_concurrent": config.rollout.max_concurrent,
         "rollout.tasks_per_step": config.rollout.tasks_per_step,
         "rollout.max_response_tokens": config.rollout.max_response_tokens,
-        "algo.group_size": _get(config.algo, "group_size"),
-        "algo.epochs": _get(config.algo, "epochs"),
-        "job.steps": _get(config.job, "steps"),
-        "job.save_every": _get(config.job, "save_every"),
-        "job.keep_checkpoints": _get(config.job, "keep_checkpoints"),
+        "algo.group_size": get(config.algo, "group_size"),
+        "algo.epochs": get(config.algo, "epochs"),
+        "job.steps": get(config.job, "steps"),
+        "job.save_every": get(config.job, "save_every"),
+        "job.keep_checkpoints": get(config.job, "keep_checkpoints"),
         "cluster.rollout_workers": config.cluster.rollout_workers,
     }
     for where, value in at_least_one.items():
         if value is not None and value < 1:
             yield Problem(where, f"{value} is less than 1.", "set it to at least 1")
-    export = _get(config.job, "export_every")
+    export = get(config.job, "export_every")
     if export is not None and export < 0:
         yield Problem("job.export_every", f"{export} is negative.", "0 for the last step alone, n for every n-th")
-    staleness = _get(config.algo, "max_staleness")
+    staleness = get(config.algo, "max_staleness")
     if staleness is not None and staleness < 0:
         yield Problem(
             "algo.max_staleness", f"{staleness} is negative.", "0 for on-policy, 1 to overlap sampling and training"
@@ -162,7 +163,7 @@ def _numbers(config: Config) -> Iterator[Problem]:
 
 
 def _files(config: Config) -> Iterator[Problem]:
-    for where, path in {"data.path": _get(config.data, "path"), "model.path": _get(config.model, "path")}.items():
+    for where, path in {"data.path": get(config.data, "path"), "model.path": get(config.model, "path")}.items():
         if path is not None and not Path(path).exists():
             yield Problem(where, f"{path} does not exist.", "give the path of an existing one")
 
@@ -184,8 +185,3 @@ def _sandbox(config: Config) -> Iterator[Problem]:
 
 def _cluster(config: Config) -> Iterator[Problem]:
     yield from (Problem(*parts) for parts in cluster_problems(config))
-
-
-def _get(node: Any, key: str) -> Any:
-    """A field of a group's node, whether it has a schema or is a plain dictionary; None if it has no such field."""
-    return node.get(key) if isinstance(node, dict) else getattr(node, key, None)

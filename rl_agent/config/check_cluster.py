@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from rl_agent.config.check_sandbox import is_loopback
+from rl_agent.config.node import get
 from rl_agent.config.sandbox import LocalSandboxConfig
+from rl_agent.config.trainer import world_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,14 +56,14 @@ def _nodes(config: Config) -> Iterator[tuple[str, str, str]]:
 def _addresses(config: Config) -> Iterator[tuple[str, str, str]]:
     if config.cluster.address is not None:
         for group, node in (("engine", config.engine), ("weights", config.weights)):
-            host = _get(node, "host")
+            host = get(node, "host")
             if is_loopback(host):
                 yield (
                     f"{group}.host",
                     f"processes on other nodes of the cluster do not reach {host}.",
                     f"{group}.host=auto takes the node's own address",
                 )
-    if isinstance(config.sandbox, LocalSandboxConfig) and _get(config.adapter, "advertise_host") is not None:
+    if isinstance(config.sandbox, LocalSandboxConfig) and get(config.adapter, "advertise_host") is not None:
         yield (
             "adapter.advertise_host",
             "sandboxes of sandbox=local are on the worker's machine, and reach its adapter through a port that is carried inside.",
@@ -70,14 +72,14 @@ def _addresses(config: Config) -> Iterator[tuple[str, str, str]]:
 
 
 def _replicas(config: Config) -> Iterator[tuple[str, str, str]]:
-    replicas, port = config.cluster.engine_replicas, _get(config.engine, "port")
+    replicas, port = config.cluster.engine_replicas, get(config.engine, "port")
     if port and replicas > 1:
         yield (
             "engine.port",
             f"only one of cluster.engine_replicas={replicas} policy servers on a node can have port {port}.",
             "engine.port=0",
         )
-    if replicas > 1 and _get(config.weights, "_target_") == IPC:
+    if replicas > 1 and get(config.weights, "_target_") == IPC:
         yield (
             "weights",
             f"ipc reaches one engine on the trainer's GPU, not cluster.engine_replicas={replicas}.",
@@ -87,30 +89,22 @@ def _replicas(config: Config) -> Iterator[tuple[str, str, str]]:
 
 def _colocated(config: Config) -> Iterator[tuple[str, str, str]]:
     """One GPU for a trainer rank and a policy server."""
-    cluster, trainer = config.cluster, config.trainer
-    sizes = ("data_parallel", "tensor_parallel", "pipeline_parallel", "context_parallel")
-    ranks = 1
-    for size in sizes:
-        ranks *= _get(trainer, size) or 1
+    cluster, ranks = config.cluster, world_size(config.trainer)
     if not 0 < cluster.trainer_gpus + cluster.engine_gpus <= 1 or not cluster.trainer_gpus or not cluster.engine_gpus:
         yield (
             "cluster.colocated",
             f"a trainer rank ({cluster.trainer_gpus:g} GPU) and a policy server ({cluster.engine_gpus:g}) must share one GPU.",
             "cluster.trainer_gpus=0.5 cluster.engine_gpus=0.5",
         )
-    if (_get(config.engine, "tensor_parallel") or 1) > 1 or cluster.engine_replicas > ranks:
+    if (get(config.engine, "tensor_parallel") or 1) > 1 or cluster.engine_replicas > ranks:
         yield (
             "cluster.colocated",
             f"each of {cluster.engine_replicas} policy servers needs one of the {ranks} ranks' GPUs, and one only.",
             "engine.tensor_parallel=1, and at most as many cluster.engine_replicas as ranks",
         )
-    if _get(config.algo, "max_staleness"):
+    if get(config.algo, "max_staleness"):
         yield (
             "cluster.colocated",
             f"algo.max_staleness={config.algo.max_staleness} samples while the trainer works, and then the engine sleeps.",
             "algo.max_staleness=0",
         )
-
-
-def _get(node: Any, key: str) -> Any:
-    return node.get(key) if isinstance(node, dict) else getattr(node, key, None)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ipaddress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from rl_agent.config.rollout import GUARD_MARGIN_S, guard_s
 from rl_agent.config.sandbox import (
     DockerSandboxConfig,
     E2BSandboxConfig,
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rl_agent.config.schema import Config
-
-MARGIN_S: Final = 180.0
-"""What a rollout takes besides agent and grading, see `cluster.rollout_worker`."""
 
 
 def sandbox_problems(config: Config) -> Iterator[tuple[str, str, str]]:
@@ -43,13 +41,11 @@ def sandbox_problems(config: Config) -> Iterator[tuple[str, str, str]]:
 
 
 def _lifetime(config: Config, sandbox: E2BSandboxConfig) -> Iterator[tuple[str, str, str]]:
-    needed = config.rollout.guard_s or (
-        _number(config.harness, "time_budget_s") + _number(config.grader, "timeout_s") + MARGIN_S
-    )
+    needed = guard_s(config.rollout, config.harness, config.grader)
     if needed > sandbox.max_lifetime_s:
         yield (
             "sandbox.max_lifetime_s",
-            f"a rollout may take {needed:g} s (agent, grading and {MARGIN_S:g} s), a sandbox lives {sandbox.max_lifetime_s:g} s.",
+            f"a rollout may take {needed:g} s (agent, grading and {GUARD_MARGIN_S:g} s), a sandbox lives {sandbox.max_lifetime_s:g} s.",
             "lower harness.time_budget_s or grader.timeout_s, or raise it if the account grants more",
         )
 
@@ -115,8 +111,3 @@ def is_loopback(host: str | None) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def _number(node: Any, key: str) -> float:
-    value = node.get(key) if isinstance(node, dict) else getattr(node, key, None)
-    return float(value or 0.0)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
+
+from rl_agent.config.node import get
 
 
 class SaveRollouts(StrEnum):
@@ -96,3 +98,11 @@ class RolloutConfig:
 
 
 SCHEMAS: Final = {"rollout": RolloutConfig}
+GUARD_MARGIN_S: Final = 180.0
+"""What a rollout may take beyond agent and grading before its guard fires."""
+
+
+def guard_s(rollout: RolloutConfig, harness: Any, grader: Any) -> float:
+    """How long a whole rollout may take. A harness or grader without a time limit counts as 0."""
+    limits = (get(harness, "time_budget_s"), get(grader, "timeout_s"))
+    return rollout.guard_s or sum(float(limit or 0.0) for limit in limits) + GUARD_MARGIN_S

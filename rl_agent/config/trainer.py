@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
+
+from rl_agent.config.node import get
 
 
 class Precision(StrEnum):
@@ -54,3 +57,9 @@ class MegatronConfig:
 
 
 SCHEMAS: Final = {"megatron": MegatronConfig}
+
+
+def world_size(trainer: Any) -> int:
+    """How many ranks the configured layout needs; a trainer of the user's own may lack some of the sizes, or all."""
+    sizes = ("data_parallel", "tensor_parallel", "pipeline_parallel", "context_parallel")
+    return math.prod(get(trainer, size) or 1 for size in sizes)

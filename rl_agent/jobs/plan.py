@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rl_agent.config.engine import VllmConfig
 from rl_agent.config.load import build
+from rl_agent.config.rollout import guard_s
+from rl_agent.config.trainer import world_size
 from rl_agent.errors import ConfigError
 from rl_agent.jobs.plan_memory import Copies, EngineMemory, Term, engine_memory, total_gb, trainer_memory
 from rl_agent.jobs.plan_parameters import count_parameters
-from rl_agent.jobs.plan_placement import Demand, Node, nodes_needed, place, world_size
+from rl_agent.jobs.plan_placement import Demand, Node, nodes_needed, place
 from rl_agent.jobs.plan_rates import Rates, Work, rates
 from rl_agent.run_folder import write_atomic
 from rl_agent.tracking.console import Console
@@ -119,13 +121,12 @@ def memory(config: Config, shape: ModelShape) -> tuple[list[Term], EngineMemory 
 def planned_work(config: Config) -> Work:
     """What one step asks for."""
     rollout = config.rollout
-    budget, grading = config.harness.time_budget_s, config.grader.timeout_s
     return Work(
         rollouts=(rollout.tasks_per_step + rollout.extra_tasks) * (config.algo.group_size + rollout.extra_members),
         max_context_tokens=rollout.max_context_tokens,
         max_concurrent=rollout.max_concurrent,
-        agent_budget_s=budget,
-        guard_s=rollout.guard_s or budget + grading + 180.0,
+        agent_budget_s=config.harness.time_budget_s,
+        guard_s=guard_s(rollout, config.harness, config.grader),
         synchronous=rollout.mode.value == SYNC or config.algo.max_staleness == 0,
     )
 

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from rl_agent.errors import ConfigError
-
-if TYPE_CHECKING:
-    from rl_agent.config.trainer import MegatronConfig
 
 
 @dataclass(slots=True, kw_only=True)
@@ -52,11 +48,6 @@ class Demand:
     def gpus(self) -> float:
         """In all."""
         return self.ranks * self.gpus_per_place + (0.0 if self.colocated else self.engines * self.gpus_per_engine)
-
-
-def world_size(trainer: MegatronConfig) -> int:
-    """Trainer ranks."""
-    return trainer.data_parallel * trainer.tensor_parallel * trainer.pipeline_parallel * trainer.context_parallel
 
 
 def nodes_needed(demand: Demand, gpus_per_node: int) -> int:

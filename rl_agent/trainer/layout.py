@@ -12,6 +12,7 @@ from megatron.core import parallel_state, tensor_parallel
 from megatron.core.tensor_parallel import gather_from_sequence_parallel_region
 from torch._C._distributed_c10d import HashStore, TCPStore
 
+from rl_agent.config.trainer import world_size
 from rl_agent.errors import ConfigError
 from rl_agent.trainer.shards import Shards
 
@@ -30,11 +31,6 @@ class RankLayout:
     """Where rank 0 opens the store; not used by a single rank."""
     local_rank: int = 0
     """Which GPU of its machine."""
-
-
-def world_size(config: MegatronConfig) -> int:
-    """How many ranks the configured layout needs."""
-    return config.data_parallel * config.tensor_parallel * config.pipeline_parallel * config.context_parallel
 
 
 def expert_tensor_parallel(config: MegatronConfig) -> int:

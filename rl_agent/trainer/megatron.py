@@ -76,12 +76,6 @@ class MegatronTrainer:
         self._rank: Rank | None = None
         self._model_folder: Path | None = None
 
-    @property
-    def world_size(self) -> int:
-        """How many ranks the configured layout needs."""
-        config = self._config
-        return config.data_parallel * config.tensor_parallel * config.pipeline_parallel * config.context_parallel
-
     def setup(
         self,
         *,
