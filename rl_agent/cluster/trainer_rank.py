@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rl_agent.algo.batch import TrainBatch
-    from rl_agent.algo.scores import Need, Scores
     from rl_agent.config.schema import Config
     from rl_agent.run_folder import RunFolder
     from rl_agent.tokens.turn import Float32, Int32
@@ -75,11 +74,6 @@ class TrainerRank:
         """See `trainer.base.Trainer`; only the first rank answers."""
         found = self._trainer.logprobs(sequences)
         return found if self._rank == 0 else None
-
-    def score(self, batch: TrainBatch, needs: frozenset[Need]) -> Scores | None:
-        """See `trainer.base.Trainer`; only the first rank answers."""
-        scores = self._trainer.score(batch, needs)
-        return scores if self._rank == 0 else None
 
     def step(self, batch: TrainBatch) -> StepResult:
         """See `trainer.base.Trainer`."""

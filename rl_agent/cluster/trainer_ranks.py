@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rl_agent.algo.batch import TrainBatch
-    from rl_agent.algo.scores import Need, Scores
     from rl_agent.cluster.calls import Process
     from rl_agent.cluster.situation import Situation
     from rl_agent.tokens.turn import Float32, Int32
@@ -80,11 +79,6 @@ class Trainers:
         """Log-probability of each next token."""
         found: list[Float32] = await self._all("logprobs", self._share(sequences))
         return found
-
-    async def score(self, batch: TrainBatch, needs: frozenset[Need]) -> Scores:
-        """What the batch lacks of `needs`."""
-        scores: Scores = await self._all("score", self._share(batch), needs)
-        return scores
 
     async def step(self, batch: TrainBatch) -> StepResult:
         """Train on one batch."""
