@@ -56,13 +56,10 @@ class GaeAdvantage:
         own = trajectories(batch)
         old = batch.scores.get(Need.VALUES)
         values = old[own.places]
-        earned = following(values, own.lengths, self.gamma * (1.0 - self.lam))
-        own.add_rewards(earned)
-        returns = discounted_sums(earned, own.lengths, self.gamma * self.lam)
-        returns -= values
-        advantages = own.spread(returns, len(old))
+        found = generalised_advantages(own.earned(), values, own.lengths, gamma=self.gamma, lam=self.lam)
+        advantages = own.spread(found, len(old))
         targets = (torch.from_numpy(old) + torch.from_numpy(advantages)).numpy()
-        return (own.spread(standardised(returns), len(old)) if self.whiten else advantages), targets
+        return (own.spread(standardised(found), len(old)) if self.whiten else advantages), targets
 
 
 def following(values: npt.NDArray[Any], lengths: npt.NDArray[Any], factor: float) -> npt.NDArray[np.float64]:
@@ -77,6 +74,8 @@ def generalised_advantages(
     rewards: npt.NDArray[Any], values: npt.NDArray[Any], lengths: npt.NDArray[Any], *, gamma: float, lam: float
 ) -> npt.NDArray[np.float64]:
     """[n] rewards and values of trajectories that stand one after the other, [R] their lengths -> [n] float64."""
-    earned = rewards + following(values, lengths, gamma * (1.0 - lam))
-    advantages: npt.NDArray[np.float64] = discounted_sums(earned, lengths, gamma * lam) - values
+    earned = following(values, lengths, gamma * (1.0 - lam))
+    earned += rewards
+    advantages = discounted_sums(earned, lengths, gamma * lam)
+    advantages -= values
     return advantages

@@ -30,19 +30,9 @@ class Trajectories:
         """[n] float64: the rewards of both kinds."""
         own = self.token_rewards
         values = np.zeros(int(self.lengths.sum())) if own is None else own.astype(np.float64)
-        self.add_final_rewards(values)
-        return values
-
-    def add_rewards(self, values: npt.NDArray[np.float64]) -> None:
-        """Of both kinds, to [n] float64, in place."""
-        if self.token_rewards is not None:
-            values += self.token_rewards
-        self.add_final_rewards(values)
-
-    def add_final_rewards(self, values: npt.NDArray[np.float64]) -> None:
-        """Those of rollouts, to [n] float64, in place."""
         acted = self.lengths > 0
         values[np.cumsum(self.lengths)[acted] - 1] += self.rewards[acted]
+        return values
 
     def spread(self, values: npt.NDArray[Any], total: int) -> Float32:
         """[n] -> [T] float32, 0 at tokens that do not train."""

@@ -1,7 +1,8 @@
 """Reward shaping: the formulas of this room, put together as the config says.
 
 Penalties are added to graded rewards; filters look at what was graded, not at what was added, since a group of equal grades has
-nothing to compare however different its lengths are. Greedy baselines are shaped like the rest and dropped with their group only.
+nothing to compare however different its lengths are. Greedy baselines are shaped, and left out, like the rest; a group that has lost
+its only one has nothing to be compared with, and ReMax's advantage is 0 for it.
 """
 
 from __future__ import annotations

@@ -319,6 +319,18 @@ def test_shaping_adds_to_rewards_and_leaves_rollouts_out() -> None:
         algorithm(shaping=ShapingConfig(drop_truncated=True)).shaped(four)
 
 
+def test_a_group_whose_greedy_baseline_was_left_out_teaches_nothing() -> None:
+    four = batch([(i, [0, 1]) for i in range(4)], rewards=[1, 0, 1, 0], groups=[0, 0, 1, 1])
+    greedy, cut = np.array([False, True, False, True]), np.array([False, True, False, False])
+    told = dataclasses.replace(four, facts=facts(4, greedy=greedy, truncated=cut))
+    remax = RemaxAdvantageConfig(whiten=False)
+    assert algorithm(advantage=remax).advantages(told).tolist() == [1, 1, 0, 0, 1, 1, 0, 0]
+    bundle = algorithm(advantage=remax, shaping=ShapingConfig(drop_truncated=True))
+    left = bundle.shaped(told).batch
+    assert left.rollout_group.tolist() == [0, 1, 1]
+    assert bundle.advantages(left).tolist() == [0, 0, 1, 1, 0, 0]
+
+
 def test_kl_in_the_reward_reaches_every_estimator() -> None:
     two = batch([(0, [0, 1, 1]), (1, [0, 1])], rewards=[1, 0])
     told = dataclasses.replace(

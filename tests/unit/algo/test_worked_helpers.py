@@ -180,9 +180,7 @@ def test_trajectories_are_the_trained_tokens_of_each_rollout() -> None:
     own = trajectories(one)
     assert own.lengths.tolist() == [2, 1, 0]
     assert np.arange(8)[own.places].tolist() == [1, 3, 5]
-    earned = np.zeros(3)
-    own.add_rewards(earned)
-    assert earned.tolist() == [0, 3, 5]  # with the last trained token; a rollout without one earns nothing
+    assert own.earned().tolist() == [0, 3, 5]  # with the last trained token; a rollout without one earns nothing
     assert own.spread(np.array([1.0, 2.0, 4.0]), 8).tolist() == [0, 1, 0, 2, 0, 4, 0, 0]
     # rollouts that do not stand one after the other
     mixed = trajectories(batch([(1, [0, 1]), (0, [0, 1, 1]), (1, [0, 1])], rewards=[3, 5]))
@@ -190,9 +188,7 @@ def test_trajectories_are_the_trained_tokens_of_each_rollout() -> None:
     assert np.arange(7)[mixed.places].tolist() == [3, 4, 1, 6]
     # what single tokens earn comes on top
     paid = dataclasses.replace(one, token_rewards=f32(9, 1, 9, 2, 9, 4, 9, 9))
-    earned = np.zeros(3)
-    trajectories(paid).add_rewards(earned)
-    assert earned.tolist() == [1, 2 + 3, 4 + 5]
+    assert trajectories(paid).earned().tolist() == [1, 2 + 3, 4 + 5]
 
 
 def test_the_order_of_the_rollouts_changes_no_return() -> None:
