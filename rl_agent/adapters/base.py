@@ -69,6 +69,11 @@ class ParsedRequest:
     """The name that the client uses; only echoed."""
     max_tokens: int | None
     """The client's limit; it can only lower ours."""
+    size: int = field(init=False)
+    """Of the conversation. Measured where the request is read, which for a large body is a thread."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", self.conversation.size)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

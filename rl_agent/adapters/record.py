@@ -23,7 +23,7 @@ class AdapterLimits:
     """What lies beyond in a segment does not train; None: no bound."""
     max_body_bytes: int = 32 * 1024 * 1024
     max_concurrent: int = 64
-    """Requests of one session at a time; more are told to come back."""
+    """Requests of one session at a time, those included whose bodies still come; more are told to come back."""
     linger_s: float = 1.0
     """How long a generation goes on for a client that went away: clients send a broken request again after half a second."""
     drain_s: float = 5.0
@@ -35,7 +35,7 @@ class SessionStats:
     """What happened in a session, counted."""
 
     requests: int = 0
-    """Generations asked for, retries included."""
+    """Generations asked for, retries included, those beyond the allowed number not."""
     replayed: int = 0
     """Answered with a stored reply."""
     joined: int = 0

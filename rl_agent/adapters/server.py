@@ -42,7 +42,8 @@ _IDLE_S = 3600.0
 """How long an idle connection stays open: closing it earlier races with the client's next request."""
 _BACKLOG = 1024
 _THREAD_BYTES = 2_000_000
-"""Bodies of this size are read in a thread. No conversation is as long; a hostile one would hold up the other sessions."""
+_THREAD_OBJECTS = 4_000
+"""Bodies of this size, or of so many objects, are read in a thread. No conversation is as long; a hostile one would hold up the others."""
 
 
 class AdapterServer:
@@ -176,16 +177,23 @@ class AdapterServer:
         if action is None:
             return _http(dialect.error(Refusal(fault=Fault.NOT_FOUND, message=f"no route {request.method} {path}")))
         try:
+            with session.slot():
+                return await self._answer(request, session, dialect, action)
+        except RefusedError as error:
+            return _http(dialect.error(error.refusal))
+
+    async def _answer(
+        self, request: web.Request, session: Session, dialect: Dialect, action: Action
+    ) -> web.StreamResponse:
+        """Raises RefusedError."""
+        try:
             parsed = await self._read(request, dialect)
         except RefusedError as error:
             session.stats.malformed_requests += 1
             _LOG.warning("session of %s: refused a request: %s", session.rollout_id, error)
-            return _http(dialect.error(error.refusal))
+            raise
         if action is Action.COUNT_TOKENS:
-            try:
-                return _json(dialect.token_count(await session.count_tokens(parsed)))
-            except RefusedError as error:
-                return _http(dialect.error(error.refusal))
+            return _json(dialect.token_count(await session.count_tokens(parsed)))
         return await self._generate(request, session, dialect, parsed)
 
     async def _read(self, request: web.Request, dialect: Dialect) -> ParsedRequest:
@@ -195,7 +203,7 @@ class AdapterServer:
             limit = self._limits.max_body_bytes
             raise RefusedError(Fault.TOO_LARGE, f"the body is over the limit of {limit} bytes") from error
         headers = {name.lower(): value for name, value in request.headers.items()}
-        if len(raw) < _THREAD_BYTES:
+        if len(raw) < _THREAD_BYTES and raw.count(b"{") < _THREAD_OBJECTS:
             async with self._gate.piece():
                 return _parse(dialect, raw, headers)
         return await asyncio.to_thread(_parse, dialect, raw, headers)

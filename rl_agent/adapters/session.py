@@ -33,11 +33,10 @@ if TYPE_CHECKING:
     from rl_agent.tokens.renderer import Renderer
     from rl_agent.tokens.turn import Generation, Sampling
 
-_THREAD_CHARACTERS: Final = 32_768
-"""From this much new text on, rendering moves to a thread: it would hold up other sessions for more than some 5 ms."""
-_THREAD_HASHED: Final = 4_000_000
-_THREAD_MESSAGES: Final = 2_000
-"""From this many characters or messages on, so does the hashing of a whole conversation."""
+_THREAD_RENDERED: Final = 32_768
+"""From this size of what is to be rendered on, it moves to a thread: it would hold up other sessions for more than some 5 ms."""
+_THREAD_HASHED: Final = 400_000
+"""From this size on, so does the hashing of a whole conversation."""
 _TURN_LIMIT_TEXT: Final = "(turn limit reached)"
 _NO_REPLY_TEXT: Final = "(no reply)"
 """Stands for an empty reply, which clients would ask for again."""
@@ -93,6 +92,7 @@ class Session:
         self._running: set[asyncio.Task[None]] = set()
         self._launched = 0
         self._opened = time.monotonic()
+        self._slots = 0
         self._requests = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -102,15 +102,23 @@ class Session:
         """The path that the agent program gets as the end of its base URL."""
         return f"/s/{self.id}"
 
+    @contextmanager
+    def slot(self) -> Iterator[None]:
+        """Room for one request, to be taken before its body is read: bodies in reading fill the memory. Raises RefusedError."""
+        if self._slots >= self._limits.max_concurrent:
+            self.stats.overloaded += 1
+            raise RefusedError(Fault.OVERLOADED, "too many requests at once")
+        self._slots += 1
+        try:
+            yield
+        finally:
+            self._slots -= 1
+
     @asynccontextmanager
     async def ask(self, request: ParsedRequest, dialect: Dialect) -> AsyncIterator[asyncio.Future[Reply | Refusal]]:
         """The outcome of a request, as a future. Leaving the context before it is there gives the request up."""
         self.stats.requests += 1
         with self._counted():
-            if self._requests > self._limits.max_concurrent:
-                self.stats.overloaded += 1
-                yield _settled(Refusal(fault=Fault.OVERLOADED, message="too many requests at once")).outcome
-                return
             async with self._building:
                 flight, fingerprint = await self._flight(request, dialect)
             flight.waiters += 1
@@ -127,12 +135,10 @@ class Session:
     async def count_tokens(self, request: ParsedRequest) -> int:
         """The length of the prompt that the request would get. Raises RefusedError."""
         with self._counted():
-            if self._requests > self._limits.max_concurrent:
-                raise RefusedError(Fault.OVERLOADED, "too many requests at once")
             async with self._building:
                 try:
                     located = await self._locate(request)
-                    return len((await self._prompt(located)).tokens)
+                    return len((await self._prompt(located, request)).tokens)
                 except Exception as error:  # whatever it is: nothing was changed, and the request is refused
                     raise RefusedError(
                         Fault.MALFORMED, f"the conversation cannot be shown to the model: {error}"
@@ -200,7 +206,7 @@ class Session:
             self.stats.turn_limit += 1
             return _settled(Reply(turn_id=f"limit{self.stats.turn_limit}", text=_TURN_LIMIT_TEXT)), fingerprint
         try:
-            prompt = await self._prompt(located)
+            prompt = await self._prompt(located, request)
         except Exception as error:  # noqa: BLE001 (a conversation that cannot be rendered ends this run, not the others)
             if self._graph.turns:  # the model's template works; what comes later may be anybody's who read the token
                 self.stats.malformed_requests += 1
@@ -307,19 +313,13 @@ class Session:
             stats.mixed_version_tokens += len(generation.tokens)
 
     async def _locate(self, request: ParsedRequest) -> Located:
-        messages = request.conversation.messages
-        if len(messages) < _THREAD_MESSAGES and sum(len(m.content) for m in messages) < _THREAD_HASHED:
+        if request.size < _THREAD_HASHED:
             async with self._gate.piece():
                 return self._graph.locate(request.key, request.conversation)
         return await asyncio.to_thread(self._graph.locate, request.key, request.conversation)
 
-    async def _prompt(self, located: Located) -> Prompt:
-        text = (
-            sum(len(m.content) for m in located.conversation.messages)
-            if located.parent_id is None
-            else located.characters
-        )
-        if text < _THREAD_CHARACTERS:
+    async def _prompt(self, located: Located, request: ParsedRequest) -> Prompt:
+        if (located.size if located.continues else request.size) < _THREAD_RENDERED:
             async with self._gate.piece():
                 return self._graph.continue_or_fork(located.key, located.conversation, located)
         return await asyncio.to_thread(self._graph.continue_or_fork, located.key, located.conversation, located)

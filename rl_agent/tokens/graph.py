@@ -53,9 +53,15 @@ class Located:
     form: RootForm
 
     @property
-    def characters(self) -> int:
-        """Text to render if the parent is continued."""
-        return sum(len(m.content) for m in self.new_messages)
+    def continues(self) -> bool:
+        """Whether the parent can be continued, as far as the messages tell: only the new ones are rendered then."""
+        new = self.new_messages
+        return self.parent_id is not None and bool(new) and all(m.role is not Role.ASSISTANT for m in new)
+
+    @property
+    def size(self) -> int:
+        """Of the new messages: see `Message.size`."""
+        return sum(m.size for m in self.new_messages)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

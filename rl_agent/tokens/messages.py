@@ -7,10 +7,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+_ENTRY: Final = 200
+"""What a message, a call or a tool costs besides its text to hash and to render, in characters."""
 
 
 class Role(StrEnum):
@@ -47,6 +52,11 @@ class ToolSpec:
     namespace: str | None = None
     """Set for tools that the client groups (Codex's namespaced tools); goes back with each call."""
 
+    @property
+    def size(self) -> int:
+        """What it costs to hash and to render, in characters."""
+        return _ENTRY + len(self.name) + len(self.description) + len(orjson.dumps(dict(self.parameters)))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
@@ -80,6 +90,12 @@ class Message:
     turn_id: str | None = None
     """Assistant only: the turn that the client says this is (from an item id or a thinking signature); None: it does not say."""
 
+    @property
+    def size(self) -> int:
+        """What it costs to hash and to render, in characters."""
+        calls = sum(_ENTRY + len(call.name) + len(call.raw) for call in self.tool_calls)
+        return _ENTRY + len(self.content) + len(self.reasoning or "") + calls
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversation:
@@ -87,6 +103,11 @@ class Conversation:
 
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """What it costs to hash and to render, in characters."""
+        return sum(message.size for message in self.messages) + sum(tool.size for tool in self.tools)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

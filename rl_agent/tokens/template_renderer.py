@@ -35,6 +35,13 @@ _LONG: Final = 32_768
 _TAIL: Final = 64
 """Prompt tokens read to see whether the generation prompt opens the reasoning; such openings are a few tokens long."""
 
+_LOOK: Final = ToolSpec(
+    name="look",
+    description="Shows a file.",
+    parameters={"type": "object", "properties": {"path": {"type": "string"}}},
+)
+"""Stands for the offered tools where a template's form is looked at: theirs are long."""
+
 
 class TemplateRenderer:
     """Renders with the chat template of `model_folder`; reads `<think>` and `<tool_call>` replies."""
@@ -81,7 +88,7 @@ class TemplateRenderer:
             return None
         shape = tuple(m.role for m in new_messages)
         if shape not in self._verified:
-            self._verified[shape] = self._holds(new_messages, tools)
+            self._verified[shape] = self._holds(new_messages, (_LOOK,) if tools else ())
         if not self._verified[shape]:
             return None
         suffix = self._suffix(new_messages)
@@ -102,10 +109,8 @@ class TemplateRenderer:
     def require_readable_calls(self) -> None:
         """Raise ConfigError unless calls that the template writes are read back as they are."""
         call = ToolCall(id="call0", name="look", arguments={"path": "a b.py"}, raw='{"path": "a b.py"}')
-        schema = {"type": "object", "properties": {"path": {"type": "string"}}}
-        tools = (ToolSpec(name="look", description="Shows a file.", parameters=schema),)
-        text = self._reply_text(ParsedReply(content=MARK, tool_calls=(call,)), tools)
-        read = self._parser.parse(text, truncated=False, in_reasoning=False, tools=tools).tool_calls
+        text = self._reply_text(ParsedReply(content=MARK, tool_calls=(call,)), (_LOOK,))
+        read = self._parser.parse(text, truncated=False, in_reasoning=False, tools=(_LOOK,)).tool_calls
         if [(c.name, c.arguments) for c in read] != [(call.name, call.arguments)]:
             raise ConfigError(
                 f"the chat template of {self._hf.name_or_path} writes a tool call as {text!r}, in which the parser reads "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from rl_agent.adapters.session import Session
+    from rl_agent.tokens.messages import Conversation
     from rl_agent.tokens.template_renderer import TemplateRenderer
+    from rl_agent.tokens.turn import Int32
 
 PATHS = {"claude_code": "/v1/messages", "codex": "/v1/responses", "chat": "/v1/chat/completions"}
 STALL_S = 5.0
@@ -88,9 +91,9 @@ async def attacked(renderer: TemplateRenderer, name: str, **limits: Any) -> Asyn
         assert victim.slowest < STALL_S
 
 
-def good_body(name: str) -> dict[str, Any]:
+def good_body(name: str, command: str = "ls") -> dict[str, Any]:
     wire = WIRES[name]()
-    call = Call("call_t00001_0", "Bash", '{"command": "ls", "timeout": 5}')
+    call = Call("call_t00001_0", "Bash", f'{{"command": "{command}", "timeout": 5}}')
     items = [
         {
             "type": "message",
@@ -140,7 +143,8 @@ async def test_huge_and_deep_bodies_are_refused_while_others_go_on(renderer: Tem
     good = orjson.dumps(good_body(name))
     deep = good_body(name) | {"tools": malformed.nested(200)}
     many = good_body(name) | {"metadata": [0] * 1_100_000}
-    bodies = [
+    bodies = [(orjson.dumps(body), 200) for body in long_bodies(name)]
+    bodies += [
         (b" " * 70_000_000, 413),
         (b'{"a": "' + b"x" * 70_000_000 + b'"}', 413),
         (b"[" * 100_000, 400),
@@ -155,6 +159,50 @@ async def test_huge_and_deep_bodies_are_refused_while_others_go_on(renderer: Tem
                 answer = group.create_task(post(data))
                 group.create_task(victim.turn())
             assert answer.result() == status, (len(data), data[:30])
+
+
+def long_bodies(name: str) -> list[dict[str, Any]]:
+    """Whose messages' contents are short: many tools, a long echoed call, many empty messages."""
+    good = good_body(name)
+    tool = orjson.dumps(good["tools"][0]).replace(b"Runs", b"Runs it. " * 370)
+    tools = [orjson.loads(tool.replace(b'"Bash"', b'"Bash%d"' % i)) for i in range(20)]
+    words = WIRES[name]().body(SYSTEM, [""] * 20_000, tools=False)
+    return [good | {"tools": tools}, good_body(name, "make x " * 150_000), words]
+
+
+class LoopWatch:
+    """The most processor time that the event loop's thread spends in one go; what other threads and programs do is not in it."""
+
+    def __init__(self) -> None:
+        self.longest = 0.0
+
+    async def watch(self) -> None:
+        while True:
+            started = time.thread_time()
+            await asyncio.sleep(0.001)
+            self.longest = max(self.longest, time.thread_time() - started)
+
+
+@pytest.mark.parametrize("name", WIRES)
+async def test_long_conversations_are_read_and_rendered_beside_the_loop(
+    renderer: TemplateRenderer, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest, beside = type(renderer).render, []
+
+    def render(self: TemplateRenderer, conversation: Conversation) -> Int32:
+        beside.append(threading.current_thread() is not threading.main_thread())
+        return honest(self, conversation)
+
+    monkeypatch.setattr(type(renderer), "render", render)
+    async with attacked(renderer, name, max_context_tokens=10_000_000) as (post, victim, _):
+        await victim.turn()
+        for body in long_bodies(name):
+            data, watch = orjson.dumps(body), LoopWatch()
+            watching = asyncio.create_task(watch.watch())
+            assert await post(data) == 200
+            watching.cancel()
+            assert watch.longest < 0.03, data[:100]
+    assert beside == [False, True, True, True]
 
 
 async def test_a_conversation_that_cannot_be_shown_is_refused_and_does_not_end_the_run(
@@ -203,3 +251,29 @@ async def test_requests_beyond_the_allowed_number_are_told_to_come_back(renderer
         assert statuses == [200, 200] + [529 if name == "claude_code" else 503] * 3
         assert session.stats.overloaded == 3
         await victim.turn()
+
+
+@pytest.mark.parametrize("name", WIRES)
+async def test_a_place_is_taken_before_the_body_is_read(renderer: TemplateRenderer, name: str) -> None:
+    async with attacked(renderer, name, max_concurrent=2) as (_, victim, session):
+        port = victim.url.partition("://127.0.0.1:")[2].partition("/")[0]
+        head = f"POST {session.base_path}{PATHS[name]} HTTP/1.1\r\nHost: x\r\nx-api-key: {session.token}\r\n"
+        half = (head + "Content-Length: 30000000\r\n\r\n{").encode()
+        connections = [await asyncio.open_connection("127.0.0.1", int(port)) for _ in range(5)]
+        try:
+            for _, writer in connections[:2]:
+                writer.write(half)
+            for _ in range(1000):
+                if session._slots == 2:
+                    break
+                await asyncio.sleep(0.01)
+            for reader, writer in connections[2:]:
+                writer.write(half)
+                async with asyncio.timeout(30):  # for good, did it wait for the rest of the body
+                    status = int((await reader.readline()).split()[1])
+                assert status == (529 if name == "claude_code" else 503)
+            await victim.turn()
+        finally:
+            for _, writer in connections:
+                writer.close()
+        assert session.stats.overloaded == 3
