@@ -37,6 +37,8 @@ _THREAD_RENDERED: Final = 32_768
 """From this size of what is to be rendered on, it moves to a thread: it would hold up other sessions for more than some 5 ms."""
 _THREAD_HASHED: Final = 400_000
 """From this size on, so does the hashing of a whole conversation."""
+_THREAD_TOKENS: Final = 2_048
+"""From this many sampled tokens on, so does the reading of a reply."""
 _TURN_LIMIT_TEXT: Final = "(turn limit reached)"
 _NO_REPLY_TEXT: Final = "(no reply)"
 """Stands for an empty reply, which clients would ask for again."""
@@ -241,8 +243,13 @@ class Session:
                 request_id=f"{self.id}-{prompt.turn_id}",
                 parts=flight.parts,
             )
-            async with self._gate.piece():
-                outcome = self._commit(prompt, generation, dialect, started)
+            if len(generation.tokens) < _THREAD_TOKENS:
+                async with self._gate.piece():
+                    outcome = self._commit(prompt, generation, self._read(prompt, generation), dialect, started)
+            else:
+                read = await asyncio.to_thread(self._read, prompt, generation)
+                async with self._gate.piece():
+                    outcome = self._commit(prompt, generation, read, dialect, started)
         except asyncio.CancelledError:
             if not self._graph.holds(prompt.turn_id):  # it may come at the gate's end, after the commit
                 self.stats.cancelled += 1
@@ -262,7 +269,8 @@ class Session:
         if not flight.outcome.done():
             flight.outcome.set_result(outcome)
 
-    def _commit(self, prompt: Prompt, generation: Generation, dialect: Dialect, started: float) -> Reply:
+    def _read(self, prompt: Prompt, generation: Generation) -> tuple[ParsedReply, ParsedReply]:
+        """What the policy says, and what of it the client gets. Changes nothing, so it may run in a thread."""
         if not len(generation.tokens):
             raise LawError(f"turn {prompt.turn_id}: the engine sampled no token")
         parsed = self._renderer.parse(
@@ -271,8 +279,18 @@ class Session:
             prompt_tokens=prompt.new_tokens,
             tools=prompt.located.conversation.tools,
         )
+        return parsed, self._visible(parsed, generation)
+
+    def _commit(
+        self,
+        prompt: Prompt,
+        generation: Generation,
+        read: tuple[ParsedReply, ParsedReply],
+        dialect: Dialect,
+        started: float,
+    ) -> Reply:
+        parsed, shown = read
         self._count(parsed, prompt, generation)
-        shown = self._visible(parsed, generation)
         calls = tuple(replace(c, id=dialect.call_id(prompt.turn_id, i)) for i, c in enumerate(shown.tool_calls))
         self._graph.commit(prompt, generation, replace(shown, tool_calls=calls), started_s=started - self._opened)
         reply = Reply(

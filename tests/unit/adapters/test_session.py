@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from rl_agent.adapters import session as session_module
 from rl_agent.adapters.anthropic_messages import AnthropicMessages
-from rl_agent.adapters.base import ParsedRequest
+from rl_agent.adapters.base import ParsedRequest, Reply
 from rl_agent.adapters.record import AdapterLimits
 from rl_agent.adapters.server import AdapterServer
 from rl_agent.tokens.fork import ChainKey
@@ -18,8 +21,6 @@ from tests.scripted import ScriptedEngine, call, conversation, user
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-
-    import pytest
 
     from rl_agent.adapters.session import Session
     from rl_agent.tokens.template_renderer import TemplateRenderer
@@ -30,12 +31,12 @@ REQUEST = ParsedRequest(key=ChainKey(), conversation=conversation(user("u")), st
 
 @asynccontextmanager
 async def serving(
-    renderer: TemplateRenderer, script: list[str], **limits: Any
+    renderer: TemplateRenderer, script: list[str], *, max_tokens: int = 100, **limits: Any
 ) -> AsyncIterator[tuple[AdapterServer, Session, ScriptedEngine]]:
     engine = ScriptedEngine(renderer, script)
     bounds = AdapterLimits(**{"drain_s": 1.0, **limits})
     async with AdapterServer(
-        dialects=[DIALECT], engine=engine, renderer=renderer, sampling=Sampling(max_tokens=100), limits=bounds
+        dialects=[DIALECT], engine=engine, renderer=renderer, sampling=Sampling(max_tokens=max_tokens), limits=bounds
     ) as server:
         yield server, server.open_session("r"), engine
 
@@ -87,3 +88,49 @@ async def test_a_failure_after_the_commit_counts_the_turn_once(
         record = await server.close_session(session.id)
     assert record.excluded == {"undelivered": record.sampled_tokens}
     assert str(record.failure) == "a bug"
+
+
+@pytest.mark.parametrize("words", [10, 3000])
+async def test_a_long_reply_is_read_beside_the_loop(
+    renderer: TemplateRenderer, monkeypatch: pytest.MonkeyPatch, words: int
+) -> None:
+    honest, threads = renderer.parse, []
+
+    def parse(*args: Any, **kwargs: Any) -> Any:
+        threads.append(threading.current_thread() is threading.main_thread())
+        return honest(*args, **kwargs)
+
+    monkeypatch.setattr(renderer, "parse", parse)
+    async with serving(renderer, ["a b" * words + call("ls")], max_tokens=20_000) as (server, session, _):
+        async with session.ask(REQUEST, DIALECT) as outcome:
+            reply = await outcome
+        assert isinstance(reply, Reply)
+        assert (threads, len(reply.calls)) == ([words == 10], 1)
+        session.delivered(reply)
+        record = await server.close_session(session.id)
+    assert (record.trained_tokens, record.failure) == (record.sampled_tokens, None)
+
+
+async def test_a_cancel_while_a_long_reply_is_read_loses_what_was_sampled(
+    renderer: TemplateRenderer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading, go_on = threading.Event(), threading.Event()
+    honest = renderer.parse
+
+    def parse(*args: Any, **kwargs: Any) -> Any:
+        reading.set()
+        assert go_on.wait(30)
+        return honest(*args, **kwargs)
+
+    monkeypatch.setattr(renderer, "parse", parse)
+    async with serving(renderer, ["a b" * 3000], max_tokens=20_000) as (server, session, _):
+        async with session.ask(REQUEST, DIALECT):
+            await asyncio.to_thread(reading.wait, 30)
+        ((fingerprint, flight),) = session._flights.items()
+        session._abandon(flight, fingerprint)
+        assert flight.task is not None
+        await asyncio.wait([flight.task])
+        go_on.set()
+        record = await server.close_session(session.id)
+    assert record.excluded == {"cancelled": record.sampled_tokens}
+    assert (record.turns, record.stats.cancelled) == ((), 1)
