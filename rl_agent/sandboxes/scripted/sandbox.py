@@ -49,7 +49,8 @@ class ScriptedSandbox:
         self._max_output_bytes = max_output_bytes
         self._retries = retries
         self._urls: dict[int, str] = {}
-        self._reported: list[str] = []
+        self._reported: dict[str, list[str]] = {}
+        self._alone = False
 
     @property
     def id(self) -> str:
@@ -58,7 +59,12 @@ class ScriptedSandbox:
 
     async def set_up(self) -> None:
         """Make what commands need; asked again when the first request is dropped, as happens under load."""
-        await self._call(script.SET_UP, user="root", what="the set-up")
+        said = await self._call(script.SET_UP, user="root", what="the set-up")
+        self._alone = said.strip().endswith(script.ALONE)
+
+    def _runs(self, user: str) -> tuple[str, str]:
+        """Who runs the scripts of a user's commands, and in which folder."""
+        return (user, script.UPLOADS) if self._alone else ("root", script.COMMANDS)
 
     async def exec(
         self,
@@ -75,10 +81,12 @@ class ScriptedSandbox:
         started = time.monotonic()
         token = secrets.token_hex(10)
         timed_out = False
-        forget, self._reported = self._reported, []
+        runner, folder = self._runs(user)
+        forget = self._reported.pop(runner, [])
         text = script.start(
             token,
             cmd,
+            folder=folder,
             user=user,
             env=env or {},
             cwd=cwd,
@@ -89,18 +97,18 @@ class ScriptedSandbox:
         try:
             async with asyncio.timeout(max(0.0, min(timeout, self._remaining()))):
                 if stdin is not None:
-                    await self._upload(f"{script.COMMANDS}/{token}.in", stdin, user="root")
-                report = await self._run_once(token, text)
+                    await self._upload(f"{folder}/{token}.in", stdin, user=runner)
+                report = await self._run_once(token, text, user=user)
         except TimeoutError:
             if self._remaining() <= 0:
                 raise self._gone("") from None
-            report, timed_out = await self._kill(token), True
+            report, timed_out = await self._kill(token, folder), True
         except asyncio.CancelledError:
-            await self._kill(token)
+            await self._kill(token, folder)
             raise
         if report.state == script.NEVER and not timed_out:
             raise SandboxError(f"in sandbox {self.id}, `{cmd[:200]}` was not started: its request did not arrive")
-        self._reported.append(token)
+        self._reported.setdefault(runner, []).append(token)
         if report.state == script.NO_USER:
             raise SandboxError(f"in sandbox {self.id}, cannot run a command as {user}: there is no such user")
         result = ExecResult(
@@ -116,29 +124,30 @@ class ScriptedSandbox:
             raise SandboxError(f"in sandbox {self.id}, `{cmd[:200]}` {what}: {shown}")
         return result
 
-    async def _run_once(self, token: str, text: str) -> script.Report:
+    async def _run_once(self, token: str, text: str, *, user: str) -> script.Report:
         """Send the command, once; when its stream breaks, ask what became of it, as often as that takes."""
+        runner, folder = self._runs(user)
         if len(text) > LINE_BYTES:
-            path = f"{script.COMMANDS}/{token}.sh"
-            await self._upload(path, text.encode(), user="root")
+            path = f"{folder}/{token}.sh"
+            await self._upload(path, text.encode(), user=runner)
             text = f". {path}; rm -f {path}"
         try:
-            report = script.parse(await self._remote.run(text, user="root"))
+            report = script.parse(await self._remote.run(text, user=runner))
         except Exception as error:  # the SDK raises plain Exception too
             failure = failure_of(error)
             if failure not in (Failure.TRANSIENT, Failure.RATE_LIMITED):
-                raise self._error(error, "cannot run a command") from error
+                raise self._error(error, f"cannot run a command as {user}") from error
             log.info("sandbox %s: a command's stream broke (%s: %s)", self.id, type(error).__name__, str(error)[:200])
             report = None
         while report is None or report.state == script.RUNNING:
-            asked = script.ask(token, limit=self._max_output_bytes, wait_s=ASK_S)
-            said = await self._call(asked, user="root", what="what became of a command")
+            asked = script.ask(token, folder=folder, limit=self._max_output_bytes, wait_s=ASK_S)
+            said = await self._call(asked, user=runner, what="what became of a command")
             report = script.parse(said)
         return report
 
-    async def _kill(self, token: str) -> script.Report:
+    async def _kill(self, token: str, folder: str) -> script.Report:
         """Kill a command's tree. If even that cannot be done, the sandbox goes with it."""
-        text = script.kill(token, limit=self._max_output_bytes)
+        text = script.kill(token, folder=folder, limit=self._max_output_bytes)
         try:
             async with asyncio.timeout(KILL_S):
                 report = script.parse(await self._call(text, user="root", what="the kill of a command"))

@@ -1,6 +1,7 @@
 """The shell scripts that run a command in a sandbox at most once, however often its stream breaks, and tell what became of it.
 
-All of them run as root, in a folder that is root's alone: a command cannot read another's input, nor write its own exit code. A
+All of them run as root, in a folder that is root's alone: a command cannot read another's input, nor write its own exit code (where
+root cannot become another user, as in a sandbox with one user, they run as the command's user, in a folder that all may use). A
 command's token names a folder in it. Whoever makes that one first decides: the starting script, and then the command runs, or a
 later question, and then it never will. The command writes into files, not into the stream, so a broken stream loses nothing; a
 small reaper of its own (Perl, else Python, else plain bash) starts it as its user and adopts what it leaves behind, so that a kill
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 UPLOADS: Final = "/opt/rl_agent/run"
 """Where every user may put files that others do not see."""
 COMMANDS: Final = "/opt/rl_agent/commands"
+ALONE: Final = "alone"
+"""What the set-up says of a sandbox with one user."""
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 NEVER: Final = "never"
 RUNNING: Final = "running"
@@ -36,6 +39,7 @@ if ! id agent >/dev/null 2>&1; then
     echo "agent:x:$u:$u::/home/agent:/bin/bash" >>/etc/passwd; echo "agent:x:$u:" >>/etc/group
     mkdir -p /home/agent; chown $u:$u /home/agent; }}
 fi
+if read -r _ _ n </proc/self/uid_map && [ "$n" = 1 ] && [ "$(wc -l </proc/self/uid_map)" = 1 ]; then echo {ALONE}; fi
 """
 """As root, once a sandbox; may run twice."""
 
@@ -113,14 +117,15 @@ def parse(text: str) -> Report | None:
         return None
 
 
-def _head(token: str, limit: int) -> str:
-    return f"export LC_ALL=C; D={COMMANDS}/{token}; L={limit}\n{_REPORT}{_ENDED}"
+def _head(folder: str, token: str, limit: int) -> str:
+    return f"export LC_ALL=C; D={folder}/{token}; L={limit}\n{_REPORT}{_ENDED}"
 
 
 def start(
     token: str,
     cmd: str,
     *,
+    folder: str,
     user: str,
     env: Mapping[str, str],
     cwd: str | None,
@@ -128,9 +133,9 @@ def start(
     limit: int,
     forget: Iterable[str] = (),
 ) -> str:
-    """As root: run `cmd` as `user`, unless its token is taken, and report. `forget`: tokens whose reports have arrived."""
+    """Run `cmd` as `user`, unless its token is taken, and report. `forget`: tokens whose reports have arrived."""
     words = ["LANG=C.UTF-8", "TERM=dumb", f"PATH={PATH}", *(f"{name}={value}" for name, value in env.items())]
-    old = " ".join(f"{COMMANDS}/{name}" for name in forget)
+    old = " ".join(f"{folder}/{name}" for name in forget)
     there = shlex.quote(cwd) if cwd else '"$H"'
     # PERL_BADLANG: else Perl complains, in the command's stderr, of an image that lacks the locale.
     reaper = f"""
@@ -139,7 +144,7 @@ if R=$(command -v perl); then set -- env PERL_BADLANG=0 "$R" -e {shlex.quote(_PE
 elif R=$(command -v python3); then set -- "$R" -IS -c {shlex.quote(_PYTHON)}
 else set -- /bin/bash -c {shlex.quote(_BASH)} sandbox; fi
 """
-    return f"""{_head(token, limit)}
+    return f"""{_head(folder, token, limit)}
 {f"rm -rf {old} 2>/dev/null" if old else ""}
 umask 022; U={shlex.quote(user)}
 if mkdir -m 700 "$D" 2>/dev/null; then
@@ -149,7 +154,7 @@ while IFS=: read -r n _ u g _ H _ || [ -n "$n" ]; do [ "$n" = "$U" ] && break; n
 {reaper}
 if [ -z "$n" ]; then echo {NO_USER} >"$D/code"
 elif ! cd -- {there} 2>>"$D/err"; then echo 126 >"$D/code"; else
-chown "$u:$g" "$D/out" "$D/err"
+if [ "$(id -u)" = 0 ]; then chown "$u:$g" "$D/out" "$D/err"; else u=0; fi
 setsid env -i HOME="$H" USER="$U" LOGNAME="$U" {shlex.join(words)} \
 "$@" "$D" $N "$u" "$g" "$(id -G "$U" 2>/dev/null || echo "$g")" /bin/bash -c {shlex.quote(cmd)} <&8 8<&- >>"$D/out" 2>>"$D/err" &
 wait $!; W=$?; [ -e "$D/code" ] || echo $W >"$D/code"
@@ -159,18 +164,18 @@ rl_report "$(cat "$D/code")"
 """
 
 
-def ask(token: str, *, limit: int, wait_s: int) -> str:
-    """As root: wait for a command's end and report; one that has not begun by now never will. May run any number of times."""
-    return f"""{_head(token, limit)}
+def ask(token: str, *, folder: str, limit: int, wait_s: int) -> str:
+    """Wait for a command's end and report; one that has not begun by now never will. May run any number of times."""
+    return f"""{_head(folder, token, limit)}
 if mkdir -m 700 "$D" 2>/dev/null; then echo {NEVER} >"$D/code"; fi
 i=0; while ! rl_ended && [ $i -lt {wait_s * 10} ]; do sleep 0.1; i=$((i + 1)); done
 if [ -e "$D/code" ]; then rl_report "$(cat "$D/code")"; else rl_report {RUNNING}; fi
 """
 
 
-def kill(token: str, *, limit: int) -> str:
+def kill(token: str, *, folder: str, limit: int) -> str:
     """As root: kill a command's whole tree and report what it printed. May run any number of times."""
-    return f"""{_head(token, limit)}
+    return f"""{_head(folder, token, limit)}
 if mkdir -m 700 "$D" 2>/dev/null; then echo {NEVER} >"$D/code"; fi
 i=0; while [ ! -e "$D/pid" ] && [ ! -e "$D/code" ] && [ $i -lt 40 ]; do sleep 0.05; i=$((i + 1)); done
 T=$(cat "$D/pid" 2>/dev/null)

@@ -40,7 +40,16 @@ async def sandbox(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
 
 
 async def run(sandbox: Sandbox, cmd: str, *, user: str = "agent", cwd: str | None = None) -> script.Report:
-    text = script.start(secrets.token_hex(10), cmd, user=user, env={"GIVEN": "yes"}, cwd=cwd, stdin=False, limit=10_000)
+    text = script.start(
+        secrets.token_hex(10),
+        cmd,
+        folder=script.COMMANDS,
+        user=user,
+        env={"GIVEN": "yes"},
+        cwd=cwd,
+        stdin=False,
+        limit=10_000,
+    )
     text = text.replace(script.PATH, PROGRAMS)
     done = await sandbox.exec(f"PATH={PROGRAMS}; {text}", user="root", timeout=60, check=True)
     report = script.parse(done.stdout.decode())
