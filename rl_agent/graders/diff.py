@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -45,7 +46,8 @@ def sections(patch: bytes) -> Iterator[Section]:
     """The files of a patch. Hunks are skipped by their line counts, so no content can pass for a header."""
     section: Section | None = None
     old = new = 0
-    for line in patch.split(b"\n"):
+    for ended in io.BytesIO(patch):  # as they come: all lines of a large patch at once would take many times its size
+        line = ended.removesuffix(b"\n")
         if old > 0 or new > 0:
             old -= line[:1] in (b" ", b"-", b"")
             new -= line[:1] in (b" ", b"+", b"")
@@ -65,8 +67,6 @@ def sections(patch: bytes) -> Iterator[Section]:
         if section is not None:
             section.lines.append(line)
     if section is not None:
-        if section.lines[-1] == b"":  # what follows the last newline is no line
-            section.lines.pop()
         yield section
 
 

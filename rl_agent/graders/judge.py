@@ -5,6 +5,7 @@ How tests are run and what counts as passed is a `Judge`'s business, one for eac
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
 from dataclasses import dataclass, field, replace
@@ -14,7 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 from rl_agent.errors import GraderError, SandboxError, SetupError
 from rl_agent.graders.base import Verdict, VerdictStatus
 from rl_agent.graders.diff import sections, touched_paths
-from rl_agent.graders.screen import Screened, protection, screen
+from rl_agent.graders.patch import MOST_BYTES
+from rl_agent.graders.screen import Problem, Screened, protection, screen
 from rl_agent.graders.signals import Signal, find_signals
 from rl_agent.graders.workspace import booted, make_repository, printed, require_made
 from rl_agent.sandboxes.base import Network
@@ -173,10 +175,10 @@ class PatchGrader:
         judge = self._judge_of(task)
         if not patch and not even_empty:
             return Verdict(status=VerdictStatus.EMPTY_DIFF, reward=0.0)
-        screened = self._screen(task, judge, patch)
+        screened = await asyncio.to_thread(self._screen, task, judge, patch)  # which may be megabytes
         early = _early(screened, even_empty=even_empty)
         verdict = early or await self._retry(task, judge, screened.patch, provider)
-        return self._recorded(verdict, screened)
+        return await asyncio.to_thread(self._recorded, verdict, screened)
 
     def _judge_of(self, task: Task) -> Judge:
         judge = self.judges.get(type(task.grader))
@@ -190,6 +192,9 @@ class PatchGrader:
 
     def _screen(self, task: Task, judge: Judge, patch: bytes) -> Screened:
         options = self._options
+        if len(patch) >= MOST_BYTES:
+            reason = f"the patch has {MOST_BYTES} bytes or more, of which the capture takes no more"
+            return Screened(patch=b"", sections=(), problem=Problem(status=VerdictStatus.APPLY_FAILED, reason=reason))
         if not options.strict:
             return Screened(patch=patch, sections=list(sections(patch)))
         hidden = [pattern for path in task.hidden_paths for pattern in (path, f"{path}/*")]

@@ -243,9 +243,9 @@ def require_made(task: Task, result: ExecResult, timeout_s: float) -> None:
 
 
 async def _run_pre_commands(sandbox: Sandbox, task: Task, timeout_s: float) -> None:
-    """Run the task's own commands, as the agent, in its work tree, in one shell; the first line that fails ends them."""
+    """Run the task's own commands, as the agent, in its work tree, in one shell, all in `timeout_s`; the first line that fails ends them."""
     script = "set -e\n" + "\n".join(task.pre_commands)
-    result = await sandbox.exec(script, cwd=task.workdir, timeout=timeout_s * len(task.pre_commands))
+    result = await sandbox.exec(script, cwd=task.workdir, timeout=timeout_s)
     if result.exit_code != 0:
         shown = "; ".join(task.pre_commands)[:COMMANDS_SHOWN]
         raise SetupError(

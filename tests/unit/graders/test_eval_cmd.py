@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from rl_agent.errors import GraderError, SandboxError
 from rl_agent.graders.base import VerdictStatus
+from rl_agent.graders.patch import MOST_BYTES
+from rl_agent.graders.screen import Screened
 from rl_agent.tasks.task import EvalCmdSpec, F2pSpec
 from tests.local import calc_task, eval_cmd, local_provider, needs_root
 
@@ -67,6 +70,25 @@ async def test_a_wrong_patch_fails_with_what_the_tests_printed(provider: LocalPr
     verdict = await eval_cmd().grade(calc_task(), FIX.replace(b"a - b", b"a * b"), provider)
     assert (verdict.status, verdict.reward, verdict.tests_failed) == (VerdictStatus.FAILED, 0.0, 1)
     assert "AssertionError" in verdict.log
+
+
+async def test_a_patch_that_was_cut_at_the_captures_bound_is_not_judged() -> None:
+    nobody = LosingProvider(None, 0)
+    verdict = await eval_cmd().grade(calc_task(), FIX + b"x" * MOST_BYTES, nobody)
+    assert (verdict.status, verdict.reward, nobody.boots) == (VerdictStatus.APPLY_FAILED, 0.0, 0)
+    assert str(MOST_BYTES) in verdict.log
+
+
+async def test_patches_are_read_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    readers = []
+    monkeypatch.setattr(
+        "rl_agent.graders.judge.screen",
+        lambda *_, **__: readers.append(get_ident()) or Screened(patch=b"", sections=()),
+    )
+    monkeypatch.setattr("rl_agent.graders.judge.find_signals", lambda _: readers.append(get_ident()) or {})
+    await eval_cmd().grade(calc_task(), FIX, LosingProvider(None, 0))
+    assert len(readers) == 2
+    assert get_ident() not in readers
 
 
 async def test_an_empty_patch_boots_no_sandbox() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from rl_agent.graders.base import Verdict, VerdictStatus
-from rl_agent.graders.diff import sections
+from rl_agent.graders.diff import Section, sections
 from rl_agent.graders.signals import find_signals
 from rl_agent.rollout.group import Group, Rollout
 from rl_agent.rollout.metrics import rollout_metrics
@@ -23,6 +25,14 @@ def signals(text: str, *, before: str = "", name: str = "a.py") -> list[str]:
     [
         ("class A:\n    def __eq__(self, other):\n        return True\n", "always_equal"),
         ("class A:\n    def __ne__(self, o): return False\n", "always_equal"),
+        (
+            "class A:\n    def __eq__(\n        self, o\n    ) -> bool:\n        # always\n\n        return True  # so\n",
+            "always_equal",
+        ),
+        (
+            ("# a line of a long file\n" * 6000) + "class A:\n    def __eq__(self, o):\n        return True\n",
+            "always_equal",
+        ),
         ("A.__eq__ = lambda a, b: True\n", "always_equal"),
         ("import os\nos._exit(0)\n", "exit_call"),
         ("import sys\nsys.exit(0)\n", "exit_call"),
@@ -58,6 +68,31 @@ def test_what_the_file_did_before_is_no_signal_and_neither_is_prose() -> None:
     before = "import requests\nrequests.get(a)\n"
     assert signals("import requests\nrequests.get(b)\n", before=before) == []
     assert signals("os._exit(0)\n", name="README.md") == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\n",
+        " \n",
+        "def __eq__(",
+        "def __eq__(a): #",
+        "def __eq__(a):\n\n",
+        "def ",
+        "__eq__ = lambda ",
+        "exit(mainmain",
+        "atexit.register(",
+        "curl -",
+        "wget -a ",
+        "import ",
+        "builtins.",
+    ],
+)
+def test_a_megabyte_made_to_be_slow_is_looked_through_in_a_moment(text: str) -> None:
+    added = (text * ((1 << 20) // len(text))).encode().split(b"\n")
+    started = time.process_time()
+    find_signals([Section(paths=[b"a.py"], added=added)])
+    assert time.process_time() - started < 0.5
 
 
 def test_signals_and_dropped_paths_are_metrics() -> None:
