@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rl_agent.errors import ConfigError
+from rl_agent.tokens.chat_form import shown_message
 from rl_agent.tokens.family_reply import json_call, rebuilt_call
 from rl_agent.tokens.messages import Message, ParsedReply, Role, ToolCall
 from rl_agent.tokens.tagged_reply import CALL_OPEN
@@ -59,7 +60,7 @@ class FamilyRenderer:
 
     def render(self, conversation: Conversation) -> Int32:
         """[T] int32: the full prompt."""
-        messages = [self._as_dict(m) for m in conversation.messages]
+        messages = [self._shown(m) for m in conversation.messages]
         tools = [self._guard.value(shown_function(t)) for t in conversation.tools]
         return np.array(
             self._inner.render_ids(messages, tools=tools or None, add_generation_prompt=True), dtype=np.int32
@@ -76,7 +77,7 @@ class FamilyRenderer:
         bridged = self._inner.bridge_to_next_turn(
             prompt,
             sampled,
-            [self._as_dict(m) for m in new_messages],
+            [self._shown(m) for m in new_messages],
             tools=[self._guard.value(shown_function(t)) for t in tools] or None,
         )
         if bridged is None:
@@ -142,8 +143,8 @@ class FamilyRenderer:
             for c in calls
         ]
         calls = tuple(replace(call, arguments=text) for call, text in zip(calls, texts, strict=True))
-        asked = [self._as_dict(Message(role=Role.USER, content="Go on."))]
-        said = self._as_dict(Message(role=Role.ASSISTANT, content=MARK, tool_calls=calls))
+        asked = [self._shown(Message(role=Role.USER, content="Go on."))]
+        said = self._shown(Message(role=Role.ASSISTANT, content=MARK, tool_calls=calls))
         prompt = self._inner.render_ids(asked, tools=None, add_generation_prompt=True)
         ids = self._inner.render_ids([*asked, said], tools=None, add_generation_prompt=False)
         shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(prompt, ids, strict=False)))
@@ -154,23 +155,5 @@ class FamilyRenderer:
         text: str = self._encoder.decode(tokens.tolist(), skip_special_tokens=False)
         return text
 
-    def _as_dict(self, message: Message) -> dict[str, Any]:
-        own = message.role is Role.ASSISTANT  # what the policy said may hold its own control tokens
-        content = message.content if own else self._guard.text(message.content)
-        shown: dict[str, Any] = {"role": message.role.value, "content": content}
-        if message.reasoning is not None:
-            shown["reasoning_content"] = message.reasoning
-        if message.tool_calls:
-            shown["tool_calls"] = [
-                {
-                    "type": "function",
-                    "id": c.id,
-                    "function": {"name": c.name, "arguments": c.raw if c.arguments is None else dict(c.arguments)},
-                }
-                for c in message.tool_calls
-            ]
-        if message.tool_call_id is not None:
-            shown["tool_call_id"] = message.tool_call_id
-        if message.tool_name is not None:
-            shown["name"] = message.tool_name
-        return shown
+    def _shown(self, message: Message) -> dict[str, Any]:
+        return shown_message(message, self._guard)

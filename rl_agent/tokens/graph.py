@@ -208,10 +208,6 @@ class SessionGraph:
         """Account for sampled tokens that never became a turn."""
         self._lost.append((prompt.turn_id, tokens, reason))
 
-    def segments(self) -> list[Segment]:
-        """The training samples; the ledger is balanced. Raises LawError."""
-        return self.export()[0]
-
     def export(self) -> tuple[list[Segment], Ledger]:
         """The training samples and the balanced ledger. Raises LawError."""
         ledger = Ledger()

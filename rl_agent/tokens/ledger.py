@@ -67,11 +67,6 @@ class Ledger:
             sums[reason] += count
         return dict(sums)
 
-    @property
-    def trainable_share(self) -> float:
-        """Trained over sampled; 1 when nothing was sampled."""
-        return self.trained / self.sampled if self.sampled else 1.0
-
     def balance(self) -> None:
         """Raise LawError unless each turn's tokens are accounted for exactly once."""
         for turn_id in {*self._sampled, *self._trained, *self._excluded}:

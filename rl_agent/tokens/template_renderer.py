@@ -13,6 +13,7 @@ import numpy as np
 from jinja2 import TemplateError
 
 from rl_agent.errors import ConfigError
+from rl_agent.tokens.chat_form import shown_message
 from rl_agent.tokens.messages import Message, ParsedReply, Role, ToolCall, ToolSpec
 from rl_agent.tokens.reply_parser import TaggedParser
 from rl_agent.tokens.tagged_reply import THINK_CLOSE, reasoning_is_open
@@ -154,7 +155,7 @@ class TemplateRenderer:
 
     def _template(self, messages: Sequence[Message], tools: Sequence[ToolSpec], *, prompt: bool) -> str:
         shown = [{"type": "function", "function": self._guard.value(shown_function(t))} for t in tools]
-        dicts = [self._as_dict(m, first=i == 0) for i, m in enumerate(messages)]
+        dicts = [self._shown(m, first=i == 0) for i, m in enumerate(messages)]
         try:
             text: str = self._hf.apply_chat_template(
                 dicts, tools=shown or None, tokenize=False, add_generation_prompt=prompt
@@ -167,22 +168,9 @@ class TemplateRenderer:
             ) from error
         return text
 
-    def _as_dict(self, message: Message, *, first: bool) -> dict[str, Any]:
-        role = message.role
-        if role is Role.SYSTEM and not first and not self._middle_system:
-            role = Role.USER
-        own = role is Role.ASSISTANT  # what the policy said may hold its own control tokens
-        content = message.content if own else self._guard.text(message.content)
-        shown: dict[str, Any] = {"role": role.value, "content": content}
-        if message.reasoning is not None:
-            shown["reasoning_content"] = message.reasoning
-        if message.tool_calls:
-            shown["tool_calls"] = [_call_dict(c) for c in message.tool_calls]
-        if message.tool_call_id is not None:
-            shown["tool_call_id"] = message.tool_call_id
-        if message.tool_name is not None:
-            shown["name"] = message.tool_name
-        return shown
+    def _shown(self, message: Message, *, first: bool) -> dict[str, Any]:
+        late = message.role is Role.SYSTEM and not first and not self._middle_system
+        return shown_message(message, self._guard, role=Role.USER if late else None)
 
     def _suffix(self, new_messages: Sequence[Message]) -> str | None:
         """The text after the anchor's end of turn, up to the generation prompt's end."""
@@ -259,8 +247,3 @@ def _anchor(new_messages: Sequence[Message]) -> tuple[Message, Message]:
         if m.role is Role.TOOL
     )
     return Message(role=Role.USER, content="Go on."), Message(role=Role.ASSISTANT, content=MARK, tool_calls=calls)
-
-
-def _call_dict(call: ToolCall) -> dict[str, Any]:
-    arguments: Any = call.raw if call.arguments is None else dict(call.arguments)
-    return {"type": "function", "id": call.id, "function": {"name": call.name, "arguments": arguments}}

@@ -180,7 +180,7 @@ def test_sabotage_a_turn_that_is_forgotten_raises_the_alarm(
     graph = _small_run(renderer)
     monkeypatch.setattr(Ledger, "train", lambda self, turn_id, count: None)
     with pytest.raises(LawError, match="law 1"):
-        graph.segments()
+        graph.export()
 
 
 def test_sabotage_a_turn_that_trains_twice_raises_the_alarm(renderer: TemplateRenderer) -> None:
@@ -209,7 +209,7 @@ def test_sabotage_segments_that_train_less_than_the_ledger_says_raise_the_alarm(
     honest = graph_module.linearize
     monkeypatch.setattr(graph_module, "linearize", lambda nodes, ledger, **limits: honest(nodes, ledger, **limits)[:-1])
     with pytest.raises(LawError, match="segments train 0 tokens"):
-        graph.segments()
+        graph.export()
 
 
 def test_a_turn_cannot_be_excluded_twice() -> None:

@@ -63,7 +63,7 @@ def test_a_plain_run_is_one_segment_that_trains_every_sampled_token(client: Clie
         history += [reply, *(result(c.id, "out") for c in reply.tool_calls)]
     segments, ledger = client.graph.export()
     assert len(segments) == 1
-    assert ledger.trainable_share == 1.0
+    assert ledger.trained == ledger.sampled
     assert not client.graph.forks
     segment = segments[0]
     assert segment.kind is SegmentKind.MAIN
@@ -129,7 +129,7 @@ def test_a_sub_agent_is_its_own_segment_and_the_main_chain_goes_on(client: Clien
     assert last.parent_id == first.turn_id
     segments, ledger = client.graph.export()
     assert [s.kind for s in segments] == [SegmentKind.MAIN, SegmentKind.SUBAGENT]
-    assert ledger.trainable_share == 1.0
+    assert ledger.trained == ledger.sampled
     assert not client.graph.forks
 
 
@@ -144,7 +144,7 @@ def test_a_sub_agent_whose_client_does_not_say_so_is_still_its_own_segment(clien
     assert last.parent_id == first.turn_id
     segments, ledger = client.graph.export()
     assert [s.kind for s in segments] == [SegmentKind.MAIN, SegmentKind.SUBAGENT]
-    assert ledger.trainable_share == 1.0
+    assert ledger.trained == ledger.sampled
 
 
 def test_a_compaction_shares_the_recorded_prefix_and_the_summary_starts_anew(client: Client) -> None:
@@ -160,7 +160,7 @@ def test_a_compaction_shares_the_recorded_prefix_and_the_summary_starts_anew(cli
     assert third.parent_id is None
     assert third.fork is ForkReason.COMPACTED
     segments, ledger = client.graph.export()
-    assert ledger.trainable_share == 1.0
+    assert ledger.trained == ledger.sampled
     assert sorted(s.kind for s in segments) == [SegmentKind.COMPACTION, SegmentKind.MAIN, SegmentKind.MAIN]
     trained = "".join(client.renderer.text(s.tokens[s.loss_mask]) for s in segments)
     assert trained.count('"command": "a"') == 1
@@ -195,7 +195,7 @@ def test_a_changed_history_forks_for_its_reason_and_nothing_is_lost(
     assert prompt.parent_id is None
     segments, ledger = client.graph.export()
     assert len(segments) == 2
-    assert ledger.trainable_share == 1.0
+    assert ledger.trained == ledger.sampled
 
 
 def test_in_a_fork_the_policys_own_words_are_shown_not_the_clients_rewriting(client: Client) -> None:
@@ -230,7 +230,7 @@ def test_a_branch_keeps_the_shared_tokens_and_trains_them_once(client: Client) -
     assert branch.fork is ForkReason.BRANCHED
     segments, ledger = client.graph.export()
     assert len(segments) == 2
-    assert ledger.trainable_share == 1.0
+    assert ledger.trained == ledger.sampled
     trained = "".join(client.renderer.text(s.tokens[s.loss_mask]) for s in segments)
     assert trained.count('"command": "a"') == 1
 
@@ -245,7 +245,8 @@ def test_an_undelivered_reply_is_excluded_unless_the_client_had_it_after_all(cli
     assert segments == []
     assert ledger.excluded == {ExclusionReason.UNDELIVERED: len(sampled.tokens)}
     client.say([*history, parsed.as_message(), user("go on")], "End.<|im_end|>")
-    assert client.graph.export()[1].trainable_share == 1.0
+    ledger = client.graph.export()[1]
+    assert ledger.trained == ledger.sampled
 
 
 def test_a_prompt_is_answered_at_most_once(client: Client) -> None:
