@@ -6,6 +6,8 @@ import ipaddress
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from rl_agent.config.grader import grading_s
+from rl_agent.config.node import get
 from rl_agent.config.rollout import GUARD_MARGIN_S, guard_s
 from rl_agent.config.sandbox import (
     DockerSandboxConfig,
@@ -42,11 +44,19 @@ def sandbox_problems(config: Config) -> Iterator[tuple[str, str, str]]:
 
 def _lifetime(config: Config, sandbox: E2BSandboxConfig) -> Iterator[tuple[str, str, str]]:
     needed = guard_s(config.rollout, config.harness, config.grader)
+    setup_s, tests_s = get(config.grader, "setup_timeout_s"), get(config.grader, "timeout_s")
+    grading = 0.0 if setup_s is None or tests_s is None else grading_s(setup_s, tests_s)
     if needed > sandbox.max_lifetime_s:
         yield (
             "sandbox.max_lifetime_s",
             f"a rollout may take {needed:g} s (agent, grading and {GUARD_MARGIN_S:g} s), a sandbox lives {sandbox.max_lifetime_s:g} s.",
             "lower harness.time_budget_s or grader.timeout_s, or raise it if the account grants more",
+        )
+    elif grading > sandbox.max_lifetime_s:
+        yield (
+            "sandbox.max_lifetime_s",
+            f"a grading may take {grading:g} s (set-up and tests), a sandbox lives {sandbox.max_lifetime_s:g} s.",
+            "lower grader.setup_timeout_s or grader.timeout_s, or raise it if the account grants more",
         )
 
 

@@ -24,7 +24,7 @@ class GraderConfig:
     timeout_s: float = 600.0
     """Of the tests: longer is status `timeout`, reward 0."""
     setup_timeout_s: float = 600.0
-    """Of preparing the clean copy."""
+    """Of each part of preparing the clean copy: the repository, all of the task's pre_commands together, the patch."""
     retries: int = 1
     """How often a lost sandbox is replaced before the verdict is `infra_error`."""
     max_patch_bytes: int = 1 << 20
@@ -77,6 +77,13 @@ class SweBenchConfig(GraderConfig):
     _target_: str = "rl_agent.graders.swebench.SweBench"
 
 
+def grading_s(setup_timeout_s: float, timeout_s: float) -> float:
+    """How long a grading's sandbox may be needed: to make the repository, to run the task's own commands, to apply, and to test."""
+    return 3 * setup_timeout_s + timeout_s + SPARE_S
+
+
+SPARE_S: Final = 60.0
+"""For copying and reading."""
 SCHEMAS: Final = {
     "auto": GraderConfig,
     "eval_cmd": EvalCmdConfig,

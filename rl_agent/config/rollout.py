@@ -89,7 +89,7 @@ class RolloutConfig:
     retries: int = 2
     """How often a rollout that infrastructure broke is run again."""
     workspace_timeout_s: float = 600.0
-    """For preparing the repository in a sandbox, and for taking the diff."""
+    """For each of: preparing the repository in a sandbox, all of the task's pre_commands, taking the diff."""
     warm_sandboxes: int = 0
     """Sandboxes that each worker keeps booted ahead, of the images that it has just used; worth it where boots take seconds."""
     save: SaveRollouts = SaveRollouts.all

@@ -149,7 +149,7 @@ class EpisodeRunner:
             with trace.timed("agent"):
                 await self._converse(sandbox, request, trace)
             with trace.timed("capture"):
-                trace.patch = await capture(sandbox, workspace)
+                trace.patch = await capture(sandbox, workspace, timeout_s=limits.workspace_s)
 
     async def _converse(self, sandbox: Sandbox, request: EpisodeRequest, trace: _Trace) -> None:
         """One adapter session around one agent process."""

@@ -33,7 +33,9 @@ def test_sandboxes_elsewhere_need_an_address_that_they_reach(url: str) -> None:
 def test_a_rollout_must_fit_into_a_sandboxs_life() -> None:
     here = "sandbox.api_url='http://127.0.0.1:3000'"
     assert places(here, "sandbox.max_lifetime_s=60") == ["sandbox.max_lifetime_s"]
-    assert places(here, "rollout.guard_s=50", "sandbox.max_lifetime_s=60") == []
+    short = ("rollout.guard_s=50", "sandbox.max_lifetime_s=100")
+    assert places(here, *short) == ["sandbox.max_lifetime_s"], "its grading must fit too"
+    assert places(here, *short, "grader.setup_timeout_s=5", "grader.timeout_s=20") == []
 
 
 def test_numbers_of_boots_are_possible_ones() -> None:
