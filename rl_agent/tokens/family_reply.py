@@ -7,6 +7,7 @@ have no such text; whether they were read whole shows only when the call is writ
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, Final
 
 import orjson
@@ -16,6 +17,11 @@ from rl_agent.tokens.tagged_reply import call_of, is_portable, read_object
 
 _KEYS: Final = ("arguments", "parameters", "args")
 """Under which families write the arguments beside the name."""
+_VALUES: Final = (
+    r"<parameter={}>\n?(.*?)\n?</parameter>",  # Qwen 3.5 and later, Nemotron
+    r"<arg_key>{}</arg_key>\s*<arg_value>(.*?)</arg_value>",  # GLM
+)
+"""How families write a value, named by its key; what stands in the brackets is the value."""
 
 
 def json_call(attempt: Any) -> ToolCall | None:
@@ -45,11 +51,22 @@ def rebuilt_call(attempt: Any) -> ToolCall | None:
         return None  # what is all JSON needs no rebuilding
     try:
         arguments = orjson.loads(attempt.arguments) if isinstance(attempt.arguments, str) else attempt.arguments
+        arguments = {key: _with_its_space(attempt.raw, key, value) for key, value in arguments.items()}
         raw = orjson.dumps(arguments)
-        same = isinstance(arguments, dict) and orjson.loads(raw) == arguments and is_portable(json.dumps(attempt.name))
-    except (ValueError, TypeError, RecursionError):
+        same = orjson.loads(raw) == arguments and is_portable(json.dumps(attempt.name))
+    except (ValueError, TypeError, AttributeError, RecursionError):
         return None
     return ToolCall(id="", name=attempt.name, arguments=arguments, raw=raw.decode()) if same else None
+
+
+def _with_its_space(block: str, key: str, value: Any) -> Any:
+    """A text with the white space around it that was sampled and that the library stripped: the indentation of code."""
+    if isinstance(value, str):
+        for pattern in _VALUES:
+            found = re.search(pattern.format(re.escape(key)), block, re.DOTALL)
+            if found and found[1].strip() == value:
+                return found[1]
+    return value
 
 
 def _is_read(attempt: Any) -> bool:

@@ -210,10 +210,14 @@ def xml_call(parameters: str) -> str:
             '<parameter=flag>\ntrue\n</parameter>\n<parameter=o>\n{"a": [null, "\\u00e9"]}\n</parameter>',
             {"flag": True, "o": {"a": [None, "é"]}},
         ),
+        ("<parameter=command>\n    x = 1\n\n</parameter>", {"command": "    x = 1\n"}),
+        ("<parameter=command>\n\n</parameter>", {"command": ""}),
         ("", {}),
     ],
 )
-def test_xml_calls_are_read_with_their_types(xml: FamilyRenderer, parameters: str, arguments: Any) -> None:
+def test_xml_calls_are_read_with_their_types_and_white_space(
+    xml: FamilyRenderer, parameters: str, arguments: Any
+) -> None:
     parsed = read(xml, xml_call(parameters) + "<|im_end|>")
     assert [(c.name, c.arguments) for c in parsed.tool_calls] == [("Bash", arguments)]
     assert (parsed.content, parsed.reasoning, parsed.ill_formed) == ("I look.", "hm", False)
