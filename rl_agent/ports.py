@@ -1,7 +1,8 @@
-"""Ports that stay free until the server that they are meant for takes them."""
+"""Ports that stay free until the server that they are meant for takes them, and which hosts are this machine."""
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 from typing import Final
 
@@ -33,3 +34,15 @@ def hold_port(host: str, port: int = 0, *, key: str = "") -> socket.socket:
 def number(held: socket.socket) -> int:
     """The port that a socket has."""
     return int(held.getsockname()[1])
+
+
+def is_loopback(host: str | None) -> bool:
+    """Whether a host name means this machine only."""
+    if host is None:
+        return False
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rl_agent.config.check_sandbox import is_loopback
 from rl_agent.config.node import get
 from rl_agent.config.sandbox import LocalSandboxConfig
 from rl_agent.config.trainer import world_size
+from rl_agent.ports import is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

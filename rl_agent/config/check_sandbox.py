@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -16,6 +15,7 @@ from rl_agent.config.sandbox import (
     NetworkName,
     RemoteSandboxConfig,
 )
+from rl_agent.ports import is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -109,15 +109,3 @@ def _reach(config: Config, sandbox: E2BSandboxConfig) -> Iterator[tuple[str, str
             f"sandboxes are told adapter.advertise_host={host}, but the adapter listens on {bound} only.",
             "adapter.bind_host=0.0.0.0",
         )
-
-
-def is_loopback(host: str | None) -> bool:
-    """Whether a host name means this machine only."""
-    if host is None:
-        return False
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -15,12 +15,15 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 from rl_agent import secrets
 from rl_agent.errors import ConfigError, ImageError, SandboxError
+from rl_agent.ports import is_loopback
 from rl_agent.sandboxes.base import Limits, Network, SandboxLostError
 from rl_agent.sandboxes.e2b.endpoint import Endpoint
 from rl_agent.sandboxes.e2b.remote import E2BRemote
+from rl_agent.sandboxes.gateway.wire import ASSETS_KEY, LIMITS_KEY
 from rl_agent.sandboxes.live import LABEL, LiveRecords
 from rl_agent.sandboxes.pool import BootGate
 from rl_agent.sandboxes.scripted.failures import Failure, again, failure_of
@@ -36,8 +39,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 KEY: Final = "E2B_API_KEY"
 CONNECTIONS: Final = "E2B_MAX_CONNECTIONS"
-LIMITS_KEY: Final = "rl_agent_limits"
-ASSETS_KEY: Final = "rl_agent_assets"
 GRANTED_SLACK_S: Final = 5.0
 EVERYWHERE: Final = "0.0.0.0/0"
 END_S: Final = 60.0
@@ -97,7 +98,7 @@ class E2BProvider:
         given = {
             "api_key": key,
             "api_url": api_url,
-            "sandbox_url": sandbox_url or (api_url if _is_loopback(api_url) else None),
+            "sandbox_url": sandbox_url or (api_url if is_loopback(urlsplit(api_url or "").hostname) else None),
             "domain": domain,
             "request_timeout": request_timeout_s,
             "retries": request_retries,
@@ -326,10 +327,6 @@ def _connection_options() -> frozenset[str]:
     from e2b import ConnectionConfig  # noqa: PLC0415
 
     return frozenset(inspect.signature(ConnectionConfig.__init__).parameters)
-
-
-def _is_loopback(url: str | None) -> bool:
-    return url is not None and url.partition("//")[2].startswith(("127.", "localhost", "[::1]"))
 
 
 def _from_file(path: str | None) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 import signal
 import sys
 from pathlib import Path
@@ -38,6 +39,8 @@ def configuration(overrides: Sequence[str]) -> GatewayRoot:
 
 async def serve(root: GatewayRoot) -> None:
     """Serve until SIGINT or SIGTERM."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a box holds a handful, a stream of a client one
     key = secrets.require("E2B_API_KEY", "the gateway (clients must show it)")
     provider: SandboxProvider = build(root.sandbox, SandboxProvider)
     over = asyncio.Event()

@@ -12,15 +12,12 @@ from aiohttp import web
 
 from rl_agent.sandboxes.base import Limits, Network
 from rl_agent.sandboxes.gateway.boxes import ENVD_VERSION, Box, Boxes, Order
-from rl_agent.sandboxes.gateway.wire import HttpError, json_body
+from rl_agent.sandboxes.gateway.wire import ASSETS_KEY, LIMITS_KEY, HttpError, json_body
 
 if TYPE_CHECKING:
     from rl_agent.config.gateway import GatewayConfig
     from rl_agent.sandboxes.gateway.assets import AssetStore
 
-LIMITS_KEY: Final = "rl_agent_limits"
-ASSETS_KEY: Final = "rl_agent_assets"
-"""Metadata keys with which our own client says what E2B's API has no word for."""
 KEY_FORM: Final = re.compile(r"[a-z0-9-]{1,255}")
 PAGE: Final = 100
 

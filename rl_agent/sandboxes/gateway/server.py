@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import logging
 from contextlib import AsyncExitStack
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from aiohttp import web
 
 from rl_agent.errors import ConfigError, SandboxError
+from rl_agent.ports import is_loopback
 from rl_agent.sandboxes.base import SandboxLostError
 from rl_agent.sandboxes.gateway.access import require_key
 from rl_agent.sandboxes.gateway.assets import AssetStore
@@ -122,7 +122,7 @@ def _exposed(addresses: Sequence[str]) -> tuple[list[int], bool]:
     ports, any_port = [], False
     for text in addresses:
         host, _, port = text.rpartition(":")
-        if not _loopback(host) or not (port == ANY_PORT or port.isdigit()):
+        if not is_loopback(host) or not (port == ANY_PORT or port.isdigit()):
             raise ConfigError(
                 f"gateway.expose has {json.dumps(text)}; an entry is 127.0.0.1:<port>, or 127.0.0.1:* for any port that a client asks "
                 "for. Ports of other machines are not carried."
@@ -132,12 +132,3 @@ def _exposed(addresses: Sequence[str]) -> tuple[list[int], bool]:
         else:
             ports.append(int(port))
     return ports, any_port
-
-
-def _loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

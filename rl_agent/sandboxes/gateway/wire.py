@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from aiohttp import StreamReader
 
 HEADER: Final = struct.Struct(">BI")
+LIMITS_KEY: Final = "rl_agent_limits"
+ASSETS_KEY: Final = "rl_agent_assets"
+"""Metadata keys with which our own client says what E2B's API has no word for."""
 COMPRESSED: Final = 1
 END_OF_STREAM: Final = 2
 CUT_KEY: Final = web.RequestKey("cut", int)
