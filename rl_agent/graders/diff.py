@@ -28,6 +28,7 @@ class Section:
     removed: list[bytes] = field(default_factory=list)
     is_new: bool = False
     """The base does not have the file."""
+    is_deleted: bool = False
     lines: list[bytes] = field(default_factory=list)
     """The whole section as it stands in the patch."""
 
@@ -82,6 +83,7 @@ def touched_paths(patch: bytes) -> list[bytes]:
 
 def _read_header(section: Section, line: bytes) -> None:
     section.is_new = section.is_new or line.startswith(b"new file mode ") or line == b"--- /dev/null"
+    section.is_deleted = section.is_deleted or line.startswith(b"deleted file mode ")
     for prefix in (b"old mode ", b"new mode ", b"new file mode ", b"deleted file mode "):
         if line.startswith(prefix):
             section.modes.add(line[len(prefix) :].strip())

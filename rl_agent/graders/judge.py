@@ -12,11 +12,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
+from rl_agent.config.grader import grading_s
 from rl_agent.errors import GraderError, SandboxError, SetupError
 from rl_agent.graders.base import Verdict, VerdictStatus
 from rl_agent.graders.diff import sections, touched_paths
-from rl_agent.graders.patch import MOST_BYTES
-from rl_agent.graders.screen import Problem, Screened, protection, screen
+from rl_agent.graders.patch import why_not_captured
+from rl_agent.graders.screen import Problem, Screened, in_the_way, protection, screen
 from rl_agent.graders.signals import Signal, find_signals
 from rl_agent.graders.workspace import booted, make_repository, printed, require_made
 from rl_agent.sandboxes.base import Network
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 
 APPLY_FAILED: Final = 91
 ASSETS_FAILED: Final = 93
-SPARE_S: Final = 60.0
-"""Lifetime of a sandbox beyond the time that its work may take."""
 TOOLS: Final = "/opt/rl_agent_grading"
 """A folder of root's in the grading sandbox, which the tests may read."""
 CACHES_OFF: Final = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONNOUSERSITE": "1"}
@@ -192,13 +191,15 @@ class PatchGrader:
 
     def _screen(self, task: Task, judge: Judge, patch: bytes) -> Screened:
         options = self._options
-        if len(patch) >= MOST_BYTES:
-            reason = f"the patch has {MOST_BYTES} bytes or more, of which the capture takes no more"
-            return Screened(patch=b"", sections=(), problem=Problem(status=VerdictStatus.APPLY_FAILED, reason=reason))
-        if not options.strict:
-            return Screened(patch=patch, sections=list(sections(patch)))
+        if reason := why_not_captured(patch):
+            return _inapplicable(reason)
         hidden = [pattern for path in task.hidden_paths for pattern in (path, f"{path}/*")]
-        guard = protection(judge.test_files(task.grader), more=(*options.protected_paths, *hidden))
+        brought = _brought(judge, task, options)
+        guard = protection(judge.test_files(task.grader), more=(*options.protected_paths, *hidden), brought=brought)
+        if not options.strict:
+            found = list(sections(patch))
+            blocking = [f"{section.name} {reason}" for section in found if (reason := in_the_way(section, guard))]
+            return _inapplicable("; ".join(blocking)) if blocking else Screened(patch=patch, sections=found)
         return screen(patch, guard, max_bytes=options.max_patch_bytes, max_files=options.max_files)
 
     async def _retry(self, task: Task, judge: Judge, patch: bytes, provider: SandboxProvider) -> Verdict:
@@ -220,7 +221,7 @@ class PatchGrader:
 
     async def _judge(self, task: Task, judge: Judge, patch: bytes, provider: SandboxProvider) -> Verdict:
         options = self._options
-        lifetime = options.setup_timeout_s * (3 + len(task.pre_commands)) + options.timeout_s + SPARE_S
+        lifetime = grading_s(options.setup_timeout_s, options.timeout_s)
         labels = {"task": task.task_id, "role": "grading"}
         async with booted(provider, task, lifetime_s=lifetime, network=Network.NONE, labels=labels) as sandbox:
             made = await make_repository(
@@ -257,6 +258,19 @@ class PatchGrader:
         if found and reward is not None:
             reward -= self._options.penalty
         return replace(verdict, reward=reward, metadata=metadata)
+
+
+def _inapplicable(reason: str) -> Screened:
+    problem = Problem(status=VerdictStatus.APPLY_FAILED, reason=reason)
+    return Screened(patch=b"", sections=(), problem=problem)
+
+
+def _brought(judge: Judge, task: Task, options: Options) -> list[str]:
+    """The files that the judge brings; none yet where the task is at fault, which is said when they are wanted."""
+    with contextlib.suppress(SetupError):
+        assets = judge.assets(task.grader, options)
+        return [*assets.hidden, *(path.decode(errors="replace") for path in touched_paths(assets.test_patch))]
+    return []
 
 
 def _early(screened: Screened, *, even_empty: bool) -> Verdict | None:

@@ -90,21 +90,29 @@ class Protection:
     """As of fnmatch, on whole paths; `*` matches `/` too."""
     test_folders: tuple[str, ...] = ()
     """Folders of tests: like source roots, they may stand on `sys.path`."""
+    places: tuple[str, ...] = ()
+    """Files of the tests that are written after the patch: nothing else may stand on the way there, or below."""
 
 
-def protection(files: Iterable[str], *, more: Sequence[str] = ()) -> Protection:
-    """Protects test files (paths or patterns), and the tests' folder that each lies in, where it is called one."""
+def protection(files: Iterable[str], *, more: Sequence[str] = (), brought: Iterable[str] = ()) -> Protection:
+    """Protects test files (paths or patterns), and the tests' folder that each lies in, where it is called one.
+
+    `brought`: files that the grader writes after the patch. They replace what has their name, so only their places are kept free.
+    """
+    files = [posixpath.normpath(file.lstrip("/")) for file in files]
     patterns: dict[str, None] = {}
     folders: dict[str, None] = {}
-    for file in files:
-        path = posixpath.normpath(file.lstrip("/"))
+    for path in files:
         patterns[path] = None
         folders[posixpath.dirname(path)] = None
         parts = path.split("/")[:-1]
         outermost = next((n for n, part in enumerate(parts) if part in TEST_FOLDERS), None)
         if outermost is not None:
             patterns["/".join(parts[: outermost + 1]) + "/*"] = None
-    return Protection(patterns=(*patterns, *more), test_folders=tuple(folders))
+    # A test that is named without an extension may be a folder of them, or of much else.
+    plain = [path for path in files if posixpath.splitext(path)[1] and not any(sign in path for sign in "*?[")]
+    places = dict.fromkeys((*plain, *(posixpath.normpath(file) for file in brought)))
+    return Protection(patterns=(*patterns, *more), test_folders=tuple(folders), places=tuple(places))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +147,7 @@ def screen(patch: bytes, guard: Protection, *, max_bytes: int, max_files: int) -
             return Screened(
                 patch=b"", sections=(), problem=Problem(status=VerdictStatus.TAMPERED, reason=reason), tampering=True
             )
-        if reason := _escape(section) or _machinery(section) or _shadow(section, guard):
+        if reason := _escape(section) or in_the_way(section, guard) or _machinery(section) or _shadow(section, guard):
             dropped[section.name] = reason
             tampering = True
         elif reason := _test(section, guard) or _left_over(section):
@@ -220,6 +228,17 @@ def _shadow(section: Section, guard: Protection) -> str | None:
             continue
         if module in SHADOWED and (folder in SOURCE_ROOTS or folder in guard.test_folders):
             return f"would stand for the module `{module}` of the standard library or a test tool"
+    return None
+
+
+def in_the_way(section: Section, guard: Protection) -> str | None:
+    """Why the tests' files could not be written where the section was applied; None if they could."""
+    if section.is_deleted:
+        return None
+    for name in _names(section):
+        for place in guard.places:
+            if place.startswith(f"{name}/") or name.startswith(f"{place}/"):
+                return f"stands in the way of the tests' {place}"
     return None
 
 

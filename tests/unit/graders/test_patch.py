@@ -94,6 +94,16 @@ def test_a_changed_module_of_the_repository_shadows_nothing_new() -> None:
     assert screened(changed).dropped == {}
 
 
+def test_what_makes_room_for_the_tests_or_lies_beside_them_stays() -> None:
+    guard = protection(["src/widget.spec.ts", "pkg"], brought=["./checks//t.py", "t.py"])
+    gone = section("checks", kind="deleted file")
+    for patch in (gone, section("checks/mine.py"), section("pkg/a.py"), section("src/widget.ts"), section("t.pyx")):
+        assert screen(patch, guard, max_bytes=9999, max_files=9).dropped == {}
+    for path in ("checks", "checks/t.py/x", "t.py/x/y", "src/widget.spec.ts/x"):
+        found = screen(section("good.py") + section(path), guard, max_bytes=9999, max_files=9)
+        assert (list(found.dropped), found.tampering, found.patch) == ([path], True, section("good.py"))
+
+
 def test_sections_join_to_the_patch_they_came_from() -> None:
     patch = b"".join(section(name) for name in ("a", "b c", "d/e"))
     assert join(list(sections(patch))) == patch
