@@ -337,7 +337,12 @@ class Session:
         return await asyncio.to_thread(self._graph.locate, request.key, request.conversation)
 
     async def _prompt(self, located: Located, request: ParsedRequest) -> Prompt:
-        if (located.size if located.continues else request.size) < _THREAD_RENDERED:
+        if located.continues and located.size < _THREAD_RENDERED:
+            async with self._gate.piece():
+                prompt = self._graph.continued(located)
+            if prompt is not None:
+                return prompt
+        if request.size < _THREAD_RENDERED:  # of the whole: where the template refuses, that is what is rendered
             async with self._gate.piece():
                 return self._graph.continue_or_fork(located.key, located.conversation, located)
         return await asyncio.to_thread(self._graph.continue_or_fork, located.key, located.conversation, located)

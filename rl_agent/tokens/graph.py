@@ -137,19 +137,32 @@ class SessionGraph:
     def continue_or_fork(self, key: ChainKey, conversation: Conversation, located: Located | None = None) -> Prompt:
         """The prompt for a request. Pass `located` where it is known, to save the hashing."""
         at = located or self.locate(key, conversation)
-        parent = self._nodes[at.parent_id] if at.parent_id is not None else None
-        fork: ForkReason | None = None
-        new_tokens: Int32 | None = None
-        if parent is not None:
-            new_tokens, fork = self._bridge(parent, at)
-            if new_tokens is None:
-                parent = None
-        elif at.key.agent in self._roots:
-            fork = why_new_root(self._roots[at.key.agent], at.form, at.key, recognised=self._knows(conversation))
-        if new_tokens is None:
-            new_tokens = self.renderer.render(self._as_recorded(conversation))
-        if not len(new_tokens) and parent is None:
+        return self.continued(at) or self._rooted(at)
+
+    def continued(self, at: Located) -> Prompt | None:
+        """The prompt, if the parent can be continued: only the new messages are rendered."""
+        if at.parent_id is None or not at.continues:
+            return None
+        parent = self._nodes[at.parent_id]
+        tokens = self.renderer.bridge(
+            parent.turn,
+            _in_call_order(at.new_messages, parent.reply),
+            tools=at.conversation.tools,
+            has_reasoning=parent.has_reasoning,
+        )
+        return (
+            None
+            if tokens is None
+            else self._prompt(at, tokens, ForkReason.BRANCHED if parent.children else None, parent)
+        )
+
+    def _rooted(self, at: Located) -> Prompt:
+        tokens = self.renderer.render(self._as_recorded(at.conversation))
+        if not len(tokens):
             raise LawError("an empty prompt: the renderer gave no token for a whole conversation")
+        return self._prompt(at, tokens, self._why_root(at), None)
+
+    def _prompt(self, at: Located, new_tokens: Int32, fork: ForkReason | None, parent: TurnNode | None) -> Prompt:
         self._prompts += 1
         unmarked_subagent = fork is ForkReason.NEW_CONVERSATION and at.key.kind is SegmentKind.MAIN
         return Prompt(
@@ -161,6 +174,15 @@ class SessionGraph:
             fork=fork,
             located=at,
         )
+
+    def _why_root(self, at: Located) -> ForkReason | None:
+        """Why a request begins a chain; None for the first one of its agent."""
+        if at.parent_id is None:
+            roots = self._roots.get(at.key.agent)
+            return why_new_root(roots, at.form, at.key, recognised=self._knows(at.conversation)) if roots else None
+        if not at.new_messages:
+            return ForkReason.NOTHING_NEW
+        return ForkReason.TEMPLATE_REFUSED if at.continues else ForkReason.FOREIGN_ASSISTANT
 
     def commit(self, prompt: Prompt, generation: Generation, parsed: ParsedReply, *, started_s: float = 0.0) -> Turn:
         """Record a generation. The ids of `parsed.tool_calls` must be the ones that the client gets."""
@@ -229,21 +251,6 @@ class SessionGraph:
     def kinds(self) -> Mapping[str, SegmentKind]:
         """Each turn's kind."""
         return {turn_id: node.kind for turn_id, node in self._nodes.items()}
-
-    def _bridge(self, parent: TurnNode, at: Located) -> tuple[Int32 | None, ForkReason | None]:
-        if any(m.role is Role.ASSISTANT for m in at.new_messages):
-            return None, ForkReason.FOREIGN_ASSISTANT
-        if not at.new_messages:
-            return None, ForkReason.NOTHING_NEW
-        tokens = self.renderer.bridge(
-            parent.turn,
-            _in_call_order(at.new_messages, parent.reply),
-            tools=at.conversation.tools,
-            has_reasoning=parent.has_reasoning,
-        )
-        if tokens is None:
-            return None, ForkReason.TEMPLATE_REFUSED
-        return tokens, ForkReason.BRANCHED if parent.children else None
 
     def _kind(self, at: Located, parent: TurnNode | None) -> SegmentKind:
         """A request of a chain that was found to be a sub-agent's stays one, though its client does not say so."""

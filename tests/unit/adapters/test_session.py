@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,14 +17,17 @@ from rl_agent.adapters.base import ParsedRequest, Reply
 from rl_agent.adapters.record import AdapterLimits
 from rl_agent.adapters.server import AdapterServer
 from rl_agent.tokens.fork import ChainKey
+from rl_agent.tokens.messages import Message, Role
+from rl_agent.tokens.template_renderer import TemplateRenderer
 from rl_agent.tokens.turn import Sampling
-from tests.scripted import ScriptedEngine, call, conversation, user
+from tests.scripted import ScriptedEngine, call, conversation, save_tokenizer, user
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
 
     from rl_agent.adapters.session import Session
-    from rl_agent.tokens.template_renderer import TemplateRenderer
+    from rl_agent.tokens.messages import Conversation
 
 DIALECT = AnthropicMessages()
 REQUEST = ParsedRequest(key=ChainKey(), conversation=conversation(user("u")), stream=False, model="m", max_tokens=None)
@@ -134,3 +138,29 @@ async def test_a_cancel_while_a_long_reply_is_read_loses_what_was_sampled(
         record = await server.close_session(session.id)
     assert record.excluded == {"cancelled": record.sampled_tokens}
     assert (record.turns, record.stats.cancelled) == ((), 1)
+
+
+async def test_a_long_history_that_the_template_refuses_to_continue_is_rendered_beside_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    renderer = TemplateRenderer(save_tokenizer(tmp_path, drop_reasoning=True), keep_reasoning=False)
+    honest, threads = renderer.render, []
+
+    def render(asked: Conversation) -> Any:
+        threads.append(threading.current_thread() is threading.main_thread())
+        return honest(asked)
+
+    monkeypatch.setattr(renderer, "render", render)
+    history = [user("Look at this. " * 4000)]
+    async with serving(renderer, ["<think>hm</think>Done.<|im_end|>"]) as (server, session, _):
+        for _ in range(2):
+            request = replace(REQUEST, conversation=conversation(*history))
+            async with session.ask(request, DIALECT) as outcome:
+                reply = await outcome
+            assert isinstance(reply, Reply)
+            session.delivered(reply)
+            said = Message(role=Role.ASSISTANT, content=reply.text, reasoning=reply.reasoning, turn_id=reply.turn_id)
+            history += [said, user("more")]
+        record = await server.close_session(session.id)
+    assert record.forks == {"template_refused": 1}
+    assert threads == [False, False]
