@@ -56,7 +56,7 @@ class F2pJudge:
         named, request = _request(spec, trial)
         before = await _fingerprints(trial, spec)
         result = await trial.sandbox.exec(
-            f"{spec.python} -s {TOOLS}/{RUNNER}",
+            f"{spec.python} {TOOLS}/{RUNNER}",
             cwd=trial.task.workdir,
             env={
                 **CACHES_OFF,

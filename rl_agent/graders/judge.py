@@ -33,7 +33,7 @@ APPLY_FAILED: Final = 91
 ASSETS_FAILED: Final = 93
 TOOLS: Final = "/opt/rl_agent_grading"
 """A folder of root's in the grading sandbox, which the tests may read."""
-CACHES_OFF: Final = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONNOUSERSITE": "1"}
+CACHES_OFF: Final = {"PYTHONDONTWRITEBYTECODE": "1"}
 
 # Strict: no fuzz, no three-way merge, no rejects. What the grader brings comes after it and replaces whatever stands there.
 APPLY: Final = f"""\

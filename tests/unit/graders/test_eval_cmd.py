@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rl_agent.config.grader import GraderConfig
+from rl_agent.config.load import build
 from rl_agent.errors import GraderError, SandboxError
 from rl_agent.graders.base import VerdictStatus
 from rl_agent.graders.patch import MOST_BYTES
@@ -187,6 +189,24 @@ async def test_the_log_is_capped(provider: LocalProvider) -> None:
 async def test_pre_commands_run_before_the_patch(provider: LocalProvider) -> None:
     task = calc_task(pre_commands=("sed -i s/total/sum2/ calc.py",))
     assert (await eval_cmd().grade(task, FIX, provider)).status is VerdictStatus.APPLY_FAILED
+
+
+@needs_root
+@pytest.mark.parametrize(
+    "spec",
+    [
+        EvalCmdSpec(eval_cmd="python3 -c 'import helper, calc; assert calc.total(3, 1) == helper.TWO'"),
+        F2pSpec(script="import helper, calc\nassert calc.total(3, 1) == helper.TWO\n"),
+    ],
+    ids=["eval_cmd", "f2p"],
+)
+async def test_what_pre_commands_install_for_the_user_is_there_in_grading_as_for_the_agent(
+    provider: LocalProvider, spec: EvalCmdSpec | F2pSpec
+) -> None:
+    install = 'site=$(python3 -m site --user-site); mkdir -p "$site"; echo TWO=2 > "$site/helper.py"'
+    grader = build(GraderConfig())
+    verdict = await grader.grade(calc_task(pre_commands=(install,), grader=spec), FIX, provider)
+    assert (verdict.status, verdict.reward) == (VerdictStatus.SOLVED, 1.0), verdict.log
 
 
 @needs_root
