@@ -92,11 +92,11 @@ def _statuses(rows: Sequence[tuple[str, str]]) -> dict[str, str]:
 async def _run(folder: Path, timeout_s: float) -> tuple[bytes, int]:
     bwrap = _bubblewrap()
     if bwrap is not None:
-        printed, code = await _call([*_box(bwrap, folder), *_words(FOLDER, timeout_s, "keep")], timeout_s)
+        printed, code = await call([*_box(bwrap, folder), *_words(FOLDER, timeout_s, "keep")], timeout_s)
         if not (code and printed.startswith(b"bwrap:")):
             return printed, code
     log.warning("bubblewrap does not work here: log parsers run as nobody under resource limits only")
-    return await _call(_words(str(folder), timeout_s, "drop"), timeout_s)
+    return await call(_words(str(folder), timeout_s, "drop"), timeout_s)
 
 
 def _words(folder: str, timeout_s: float, user: str) -> list[str]:
@@ -104,11 +104,12 @@ def _words(folder: str, timeout_s: float, user: str) -> list[str]:
     return [PYTHON, "-I", "-c", BOOTSTRAP, str(max(1, round(timeout_s))), user, *files]
 
 
-async def _call(words: Sequence[str], timeout_s: float) -> tuple[bytes, int]:
+async def call(words: Sequence[str], timeout_s: float, **more: str) -> tuple[bytes, int]:
+    """What a program prints, and its exit code; `more` is for its environment. Raises GraderError after `timeout_s` seconds."""
     process = await asyncio.create_subprocess_exec(
         *words,
         cwd="/",
-        env={"LC_ALL": "C.UTF-8", "PYTHONIOENCODING": "utf-8"},
+        env={"LC_ALL": "C.UTF-8", "PYTHONIOENCODING": "utf-8", **more},
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,

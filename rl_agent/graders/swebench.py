@@ -6,32 +6,28 @@ skipped tests, and takes what a log says for what happened) counts with `grader.
 
 from __future__ import annotations
 
-import asyncio
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from rl_agent.errors import GraderError, SetupError
+from rl_agent.errors import SetupError
 from rl_agent.graders import confirm
 from rl_agent.graders.base import Verdict, VerdictStatus
 from rl_agent.graders.diff import touched_paths
 from rl_agent.graders.judge import CACHES_OFF, TOOLS, Assets, PatchGrader
 from rl_agent.graders.names import Named, outcomes_of, plain
 from rl_agent.graders.signals import Signal
-from rl_agent.graders.swebench_package import FAIL_ONLY, only_block, package_of, script_of, test_command
+from rl_agent.graders.swebench_log import REPORT, STATUSES, read_log
+from rl_agent.graders.swebench_package import FAIL_ONLY, package_of, script_of, test_command
 from rl_agent.graders.workspace import printed
 from rl_agent.tasks.task import SweBenchSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from rl_agent.graders.judge import Judge, Options, Trial
     from rl_agent.graders.swebench_package import Package
 
 SCRIPT: Final = "swebench_eval.sh"
 LISTS: Final = ("FAIL_TO_PASS", "PASS_TO_PASS")
-OUTCOMES: Final = {"XFAIL": "xfailed"}
-"""The package's word for an outcome -> ours, where lower case does not do."""
 PIP: Final = {"PIP_RETRIES": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
 """The scripts install the project anew; without a network, waiting for an index only costs time."""
 
@@ -76,21 +72,11 @@ class SweBenchJudge:
         if result.timed_out:
             return Verdict(status=VerdictStatus.TIMEOUT, reward=0.0, tests_failed=1, log=log)
         if not options.strict:
-            return package_verdict(await _parsed(_report, package, result.stdout, options.parser_timeout_s), log)
-        statuses = await _parsed(_statuses, package, result.stdout, options.parser_timeout_s)
+            found = await read_log(REPORT, spec.instance, result.stdout, timeout_s=options.parser_timeout_s)
+            return package_verdict(found, log)
+        statuses = await read_log(STATUSES, spec.instance, result.stdout, timeout_s=options.parser_timeout_s)
         said = await confirm.told(trial.sandbox) if confirmed else None
         return judge_statuses(package, statuses, said, log=log, skipped_pass_to_pass=options.skipped_pass_to_pass)
-
-
-async def _parsed(
-    parse: Callable[[Package, bytes], dict[str, Any]], package: Package, log: bytes, timeout_s: float
-) -> dict[str, Any]:
-    """The package's code is trusted, the log is not: a pattern may take for ever over it."""
-    try:
-        async with asyncio.timeout(timeout_s):
-            return await asyncio.to_thread(parse, package, log)
-    except TimeoutError as error:
-        raise GraderError(f"the log parser ran longer than grader.parser_timeout_s={timeout_s:g} s") from error
 
 
 def judge_statuses(
@@ -113,25 +99,6 @@ def judge_statuses(
     return named.verdict(log=log, skipped_pass_to_pass=skipped_pass_to_pass)
 
 
-def _statuses(package: Package, log: bytes) -> dict[str, str]:
-    """Test -> outcome, as the package's parser reads the last marked block of a log.
-
-    None at all where the tests' command failed and the block names no failure: then it does not describe what happened.
-    """
-    block = only_block(log)
-    if block is None:
-        return {}
-    text, exit_code = block
-    with tempfile.TemporaryDirectory(prefix="rl_agent-swebench-") as folder:
-        path = Path(folder, "test_output.txt")
-        path.write_bytes(text)
-        found, _ = package.grading.get_logs_eval(package.test_spec, str(path))
-    outcomes = {str(name): OUTCOMES.get(str(status), str(status).lower()) for name, status in found.items()}
-    if exit_code not in (None, 0) and not {"failed", "error"} & set(outcomes.values()):
-        return {}
-    return outcomes
-
-
 def package_verdict(report: Mapping[str, Any], log: str) -> Verdict:
     """The verdict of a report of the package's."""
     tests = report.get("tests_status") or {}
@@ -146,17 +113,6 @@ def package_verdict(report: Mapping[str, Any], log: str) -> Verdict:
         log=log,
         metadata={"tests_missed": dict(list(missed.items())[:20])} if missed else {},
     )
-
-
-def _report(package: Package, log: bytes) -> dict[str, Any]:
-    name = str(package.test_spec.instance_id)
-    prediction = {"instance_id": name, "model_patch": "applied", "model_name_or_path": "policy"}
-    with tempfile.TemporaryDirectory(prefix="rl_agent-swebench-") as folder:
-        path = Path(folder, "test_output.txt")
-        path.write_bytes(log)
-        reports = package.grading.get_eval_report(package.test_spec, prediction, str(path), include_tests_status=True)
-    report: dict[str, Any] = reports[name]
-    return report
 
 
 class SweBench(PatchGrader):

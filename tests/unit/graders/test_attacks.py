@@ -14,6 +14,7 @@ import pytest
 from rl_agent.config.grader import GraderConfig
 from rl_agent.config.load import build
 from rl_agent.graders.signals import Signal
+from rl_agent.graders.swebench_log import statuses
 from rl_agent.graders.swebench_package import Package
 from rl_agent.tasks.task import EvalCmdSpec, F2pSpec, SweBenchSpec, SweProSpec
 from tests.local import calc_task, local_provider, needs_root
@@ -198,7 +199,11 @@ def package(instance: Mapping[str, Any]) -> Package:
 
 @pytest.fixture(autouse=True)
 def _no_package_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def read_here(what: str, instance: Mapping[str, Any], log: bytes, *, timeout_s: float) -> dict[str, Any]:
+        return statuses(package(instance), log)
+
     monkeypatch.setattr("rl_agent.graders.swebench.package_of", package)
+    monkeypatch.setattr("rl_agent.graders.swebench.read_log", read_here)
 
 
 def spec(kind: str, tools: Path) -> GraderSpec:

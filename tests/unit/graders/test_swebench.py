@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import json
 from pathlib import Path
@@ -11,8 +12,9 @@ import pytest
 
 from rl_agent.config.grader import GraderConfig
 from rl_agent.config.load import build
-from rl_agent.errors import ConfigError, SetupError
-from rl_agent.graders.swebench import SweBenchJudge, _report, _statuses, judge_statuses, package_verdict
+from rl_agent.errors import ConfigError, GraderError, SetupError
+from rl_agent.graders.swebench import SweBenchJudge, judge_statuses, package_verdict
+from rl_agent.graders.swebench_log import REPORT, STATUSES, read_log, report, statuses
 from rl_agent.graders.swebench_package import Package, only_block, package_of, script_of
 from rl_agent.graders.swebench_package import test_command as command_of
 from rl_agent.tasks.task import SweBenchSpec
@@ -128,17 +130,84 @@ def test_the_package_makes_the_script_of_a_published_row_without_a_network(monke
 def test_real_logs_give_the_verdict_that_the_package_gives(log: str, status: str, passed: int) -> None:
     found = package_of(row())
     content = (DATA / log).read_bytes()
-    verdict = judge_statuses(found, _statuses(found, content), None)
+    verdict = judge_statuses(found, statuses(found, content), None)
     assert (verdict.status, verdict.tests_passed) == (status, passed)
-    theirs = package_verdict(_report(found, content), "")
+    theirs = package_verdict(report(found, content), "")
     assert (theirs.status, theirs.tests_passed) == (status, passed)
+
+
+@needs_package
+async def test_a_real_log_is_read_alike_in_a_process_of_its_own() -> None:
+    found, content = package_of(row()), (DATA / "gold.log").read_bytes()
+    assert await read_log(STATUSES, row(), content, timeout_s=300) == statuses(found, content)
+    assert await read_log(REPORT, row(), content, timeout_s=300) == report(found, content)
+
+
+FAKE_GRADING = """
+import re
+
+def get_logs_eval(spec, path):
+    text = open(path).read()
+    if "slow" in text:
+        re.search("(a|a)*$", "a" * 40 + "b")
+    if "broken" in text:
+        raise TypeError("no such line")
+    return {"a": "PASSED", "b": "XFAIL"}, True
+"""
+FAKE_UTILS = """
+from types import SimpleNamespace
+
+def make_test_spec(row):
+    return SimpleNamespace(eval_script="", repo="r", eval_type=row["eval_type"])
+"""
+FAKE_ROW = {"instance_id": "a", "eval_script": "true", "log_parser": "x", "eval_type": "pass_and_fail"}
+
+
+@pytest.fixture
+def fake_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A `swebench` of the shape of 5.x, for processes that are started from here."""
+    harness = tmp_path / "swebench" / "harness"
+    harness.mkdir(parents=True)
+    for name, text in {"__init__": "", "grading": FAKE_GRADING, "utils": FAKE_UTILS}.items():
+        (harness / f"{name}.py").write_text(text)
+    (harness.parent / "__init__.py").write_text("")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+def block(text: str) -> bytes:
+    return f">>>>> Start Test Output\n{text}\n>>>>> End Test Output\n".encode()
+
+
+@pytest.mark.usefixtures("fake_package")
+async def test_a_parser_that_takes_for_ever_over_a_log_is_ended_and_holds_nobody_up() -> None:
+    beats = 0
+
+    async def beat() -> None:
+        nonlocal beats
+        while True:
+            await asyncio.sleep(0.05)
+            beats += 1
+
+    assert await read_log(STATUSES, FAKE_ROW, block("fine"), timeout_s=120) == {"a": "passed", "b": "xfailed"}
+    async with asyncio.TaskGroup() as group:
+        beating = group.create_task(beat())
+        with pytest.raises(GraderError, match="ran longer than"):
+            await read_log(STATUSES, FAKE_ROW, block("slow"), timeout_s=1)
+        beating.cancel()
+    assert beats > 5
+
+
+@pytest.mark.usefixtures("fake_package")
+async def test_a_parser_that_breaks_over_a_log_is_a_graders_error_with_its_reason() -> None:
+    with pytest.raises(GraderError, match="no such line"):
+        await read_log(STATUSES, FAKE_ROW, block("broken"), timeout_s=120)
 
 
 @needs_package
 def test_a_skipped_test_is_no_solution_whatever_the_package_says() -> None:
     found = package_of(row())
     content = (DATA / "gold.log").read_bytes().replace(f"PASSED {EMPTY}".encode(), f"SKIPPED {EMPTY}".encode())
-    assert judge_statuses(found, _statuses(found, content), None).status == "failed"
+    assert judge_statuses(found, statuses(found, content), None).status == "failed"
 
 
 @needs_package

@@ -1,0 +1,96 @@
+"""Reads a log with the `swebench` package's parser, in a process of its own.
+
+The package's code is trusted, the log is not: a pattern may take for ever over it, and `re` keeps the whole interpreter to
+itself while it searches. The process costs the package's import, some seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from rl_agent.errors import GraderError
+from rl_agent.graders.parse import call
+from rl_agent.graders.swebench_package import only_block, package_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rl_agent.graders.swebench_package import Package
+
+STATUSES: Final = "statuses"
+"""Ask for test -> outcome."""
+REPORT: Final = "report"
+"""Ask for the package's own report."""
+OUTCOMES: Final = {"XFAIL": "xfailed"}
+"""The package's word for an outcome -> ours, where lower case does not do."""
+ROOT: Final = str(Path(__file__).parents[2])
+LOG: Final = "test_output.txt"
+
+
+async def read_log(what: str, instance: Mapping[str, Any], log: bytes, *, timeout_s: float) -> dict[str, Any]:
+    """What the package makes of a log. Raises GraderError when its parser fails or takes longer than `timeout_s`."""
+    with tempfile.TemporaryDirectory(prefix="rl_agent-swebench-") as folder:
+        _write(Path(folder), instance, log)
+        places = os.pathsep.join(dict.fromkeys((ROOT, *filter(None, sys.path))))
+        words = [sys.executable, "-m", "rl_agent.graders.swebench_log", what, folder]
+        printed, code = await call(words, timeout_s, PYTHONPATH=places)
+        return _read(Path(folder), printed, code)
+
+
+def _write(folder: Path, instance: Mapping[str, Any], log: bytes) -> None:
+    (folder / "row.json").write_text(json.dumps(dict(instance), default=str))
+    (folder / LOG).write_bytes(log)
+
+
+def _read(folder: Path, printed: bytes, code: int) -> dict[str, Any]:
+    if code != 0:
+        raise GraderError(f"the package's log parser ended with {code}: {printed[-2000:].decode(errors='replace')}")
+    found: dict[str, Any] = json.loads((folder / "found.json").read_bytes())
+    return found
+
+
+def statuses(package: Package, log: bytes) -> dict[str, str]:
+    """Test -> outcome, as the package's parser reads the last marked block of a log.
+
+    None at all where the tests' command failed and the block names no failure: then it does not describe what happened.
+    """
+    block = only_block(log)
+    if block is None:
+        return {}
+    text, exit_code = block
+    with tempfile.TemporaryDirectory(prefix="rl_agent-swebench-") as folder:
+        path = Path(folder, "test_output.txt")
+        path.write_bytes(text)
+        found, _ = package.grading.get_logs_eval(package.test_spec, str(path))
+    outcomes = {str(name): OUTCOMES.get(str(status), str(status).lower()) for name, status in found.items()}
+    if exit_code not in (None, 0) and not {"failed", "error"} & set(outcomes.values()):
+        return {}
+    return outcomes
+
+
+def report(package: Package, log: bytes) -> dict[str, Any]:
+    """The package's own report on a log."""
+    name = str(package.test_spec.instance_id)
+    prediction = {"instance_id": name, "model_patch": "applied", "model_name_or_path": "policy"}
+    with tempfile.TemporaryDirectory(prefix="rl_agent-swebench-") as folder:
+        path = Path(folder, "test_output.txt")
+        path.write_bytes(log)
+        reports = package.grading.get_eval_report(package.test_spec, prediction, str(path), include_tests_status=True)
+    found: dict[str, Any] = reports[name]
+    return found
+
+
+def main(what: str, folder: Path) -> None:
+    """The process: reads the row and the log in `folder`, and writes what was found there."""
+    package = package_of(json.loads((folder / "row.json").read_bytes()))
+    read = {STATUSES: statuses, REPORT: report}[what]
+    (folder / "found.json").write_text(json.dumps(read(package, (folder / LOG).read_bytes()), default=str))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))
