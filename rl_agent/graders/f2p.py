@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rl_agent.graders.judge import Judge, Options, Trial
-    from rl_agent.sandboxes.base import ExecResult
 
 RUNNER: Final = "run_pytest.py"
 NAME_SHOWN: Final = 200
@@ -66,7 +65,7 @@ class F2pJudge:
             stdin=json.dumps(request).encode() + b"\n",
             timeout=trial.options.timeout_s,
         )
-        log = _log(result, trial.options.max_log_bytes)
+        log = printed(result, trial.options.max_log_bytes)
         total = len(request["names"]) or 1
         if result.timed_out:
             return Verdict(status=VerdictStatus.TIMEOUT, reward=0.0, tests_failed=total, log=log)
@@ -191,17 +190,13 @@ async def _fingerprints(trial: Trial, spec: F2pSpec) -> dict[str, str]:
     return {row[1]: row[0] for row in rows if len(row) == 2}
 
 
-def _log(result: ExecResult, limit: int) -> str:
-    return printed(result, limit)
-
-
 async def _lenient(trial: Trial, spec: F2pSpec) -> Verdict:
     """As common recipes do it: the script is run as a program of the agent's, and exit code 0 is solved."""
     await trial.sandbox.write_file(LENIENT_SCRIPT, spec.script, user="root", mode=0o644)
     result = await trial.sandbox.exec(
         f"{spec.python} {LENIENT_SCRIPT}", cwd=trial.task.workdir, timeout=trial.options.timeout_s
     )
-    log = _log(result, trial.options.max_log_bytes)
+    log = printed(result, trial.options.max_log_bytes)
     if result.timed_out:
         return Verdict(status=VerdictStatus.TIMEOUT, reward=0.0, tests_failed=1, log=log)
     solved = result.exit_code == 0

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-START: Final = ">>>>> Start Test Output"
-END: Final = ">>>>> End Test Output"
+from rl_agent.graders.swebench_package import END, START
+
 _STATUS: Final = r"(PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)"
 _VERBOSE: Final = re.compile(rf"^(\S.*?::.*?) {_STATUS}(?:\s+\(.*\))?(?:\s+\[\s*\d+%\])?\s*$", re.MULTILINE)
 _SUMMARY: Final = re.compile(rf"^{_STATUS} (\S.*?::.*?)(?: - .*)?$", re.MULTILINE)
