@@ -16,7 +16,7 @@ ABSENT: Final = "absent"
 SKIPPED: Final = frozenset({"skipped", "xfailed"})
 NAMES_SHOWN: Final = 20
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-_DURATION: Final = re.compile(r"\s+[(\[]\s*\d+(?:\.\d+)?\s*(?:ms|s|m|sec|secs|seconds?)\s*[)\]]\s*$")
+_DURATION: Final = re.compile(r"\s[(\[]\s*\d+(?:\.\d+)?\s*(?:ms|s|m|sec|secs|seconds?)\s*[)\]]\s*$")
 
 
 def plain(name: str) -> str:

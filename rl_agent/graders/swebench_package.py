@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 START: Final = ">>>>> Start Test Output"
 END: Final = ">>>>> End Test Output"
 EXIT_CODE: Final = ">>>>> Test Exit Code"
+EXIT_NUMBER: Final = re.compile(rb"-?\d{1,9}")
 FAIL_ONLY: Final = "fail_only"
 """A repository whose log parser records failures only; absent tests count as passed there."""
 FIELDS_OF_5: Final = ("eval_script", "log_parser", "eval_type")
@@ -140,4 +142,4 @@ def only_block(log: bytes) -> tuple[bytes, int | None] | None:
     _, _, code = after.rpartition(EXIT_CODE.encode() + b": ")
     number = code.split(b"\n", 1)[0].strip()
     text = b"\n".join((START.encode(), block.replace(END.encode(), b""), END.encode()))
-    return text, int(number) if number.lstrip(b"-").isdigit() else None
+    return text, int(number) if EXIT_NUMBER.fullmatch(number) else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -209,5 +210,13 @@ def test_a_parser_that_is_not_the_pinned_one_is_refused() -> None:
 def test_names_are_compared_without_colours_and_durations_and_else_as_they_are() -> None:
     assert plain("\x1b[32ma b [c]\x1b[0m (12 ms)") == "a b [c]"
     assert plain("t[5s]") == "t[5s]"
+    assert plain("a  b   ( 1.5 s )  ") == "a  b"
     seen = {"t[a b]": "passed", "t[a c]": "failed", "u[x]": "skipped", "v[1 2]": "passed", "v[1 3]": "passed"}
     assert outcomes_of(["t[a", "u[x]", "v[1", "w", "t"], seen) == ["failed", "skipped", "passed", "absent", "absent"]
+
+
+def test_a_name_made_to_be_slow_is_compared_in_a_moment() -> None:
+    started = time.process_time()
+    for text in (" " * 200_000 + "x", " (" * 100_000, "(" + "1" * 200_000, "\x1b[" * 100_000):
+        plain(text)
+    assert time.process_time() - started < 0.5

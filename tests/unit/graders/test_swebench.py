@@ -81,6 +81,10 @@ def test_only_the_last_marked_block_of_a_log_counts() -> None:
     assert block is not None
     text, code = block
     assert (b"FAILED a" in text, b"PASSED a" in text, code) == (True, False, 1)
+    for number in (b"9" * 5000, b"--5", b""):
+        block = only_block(real.replace(b"Code: 1", b"Code: " + number))
+        assert block is not None
+        assert block[1] is None
     assert only_block(b"PASSED a\n>>>>> Start Test Output\n") is None
     assert only_block(b"PASSED a\n>>>>> End Test Output\n") is None
 
