@@ -99,13 +99,14 @@ def test_the_only_policy_server_is_killed_in_a_step_and_comes_back_with_that_ste
 
 @pytest.mark.long
 def test_one_of_two_servers_that_weights_are_sent_to_is_killed_and_the_other_serves_on(tmp_path: Path) -> None:
-    run = command(tmp_path / "run", "job.steps=4", "cluster.engine_replicas=2", "weights=gloo", "weights.timeout_s=60")
+    # the other server goes on meanwhile: enough steps for the lost one to be back, over a minute on a busy machine
+    run = command(tmp_path / "run", "job.steps=9", "cluster.engine_replicas=2", "weights=gloo", "weights.timeout_s=60")
     run.start()
     kill_in_a_step(run, 1, is_server)
     done = run.finish(timeout=700)
     assert done.returncode == 0, done.stderr[-3000:]
     run.assert_nothing_left()
-    assert_whole(run, 4)
+    assert_whole(run, 9)
     assert "is back" in log(run)
 
 
