@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rl_agent.errors import ConfigError, SandboxError
+from rl_agent.errors import ImageError, SandboxError
 from rl_agent.sandboxes.meter import Meter, MeteredProvider, sandbox_metrics
 from tests.local import local_provider, needs_root
 
@@ -25,7 +25,7 @@ async def test_boots_commands_ends_and_failures_are_counted_and_timed(tmp_path: 
         assert await sandbox.read_file("/tmp/x") == b"x"
         with pytest.raises(SandboxError):
             await sandbox.exec("exit 3", timeout=20, check=True)
-    with pytest.raises(ConfigError):
+    with pytest.raises(ImageError):
         async with provider.boot("no-such-image", lifetime_s=60):
             pass
     taken = meter.take()
@@ -38,7 +38,7 @@ async def test_boots_commands_ends_and_failures_are_counted_and_timed(tmp_path: 
         "reads": 1,
         "teardowns": 1,
         "failures/SandboxError": 1,
-        "failures/ConfigError": 1,
+        "failures/ImageError": 1,
     }
     assert 0.2 <= taken["exec_s"] < 20
     assert 0 < taken["boot_s"] < 20
