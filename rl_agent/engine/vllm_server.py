@@ -13,6 +13,7 @@ import shutil
 import signal
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
 import aiohttp
@@ -79,6 +80,7 @@ class VllmServer:
         self.url = ""
         self._process: asyncio.subprocess.Process | None = None
         self._log: Path | None = None
+        self._temporary: TemporaryDirectory[str] | None = None
 
     async def start(
         self,
@@ -101,6 +103,7 @@ class VllmServer:
             )
         host = node_address if self.host == "auto" else self.host
         self._log = log
+        self._temporary = TemporaryDirectory(prefix="rl_agent-vllm-", ignore_cleanup_errors=True)
         with hold_port(host, self.port, key="engine.port") as held:  # vLLM takes half a minute before it binds
             port = number(held)
             self.url = f"http://{host}:{port}"
@@ -117,7 +120,7 @@ class VllmServer:
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=output,
                     stderr=asyncio.subprocess.STDOUT,
-                    env=child_environment(self._environment()),
+                    env=child_environment(self._environment(self._temporary.name)),
                     start_new_session=True,
                     cwd=log.parent,
                 )
@@ -161,8 +164,10 @@ class VllmServer:
             arguments += ["--gpu-memory-utilization", str(self.gpu_memory_utilization)]
         return arguments
 
-    def _environment(self) -> dict[str, str]:
+    def _environment(self, temporary: str) -> dict[str, str]:
         environment = {
+            "TMPDIR": temporary,  # its sockets and stores outlive processes that are killed
+            "TORCHINDUCTOR_CACHE_DIR": str(Path.home() / ".cache" / "rl_agent" / "torchinductor"),  # not below TMPDIR
             "HF_HUB_OFFLINE": "1",
             "VLLM_NO_USAGE_STATS": "1",
             "DO_NOT_TRACK": "1",
@@ -199,10 +204,15 @@ class VllmServer:
         self.require_alive()
 
     async def stop(self) -> None:
-        """End the whole process tree; safe to call twice."""
+        """End the whole process tree, and remove its temporary files; safe to call twice."""
         process, self._process = self._process, None
-        if process is None or process.returncode is not None:
-            return
+        temporary, self._temporary = self._temporary, None
+        if process is not None and process.returncode is None:
+            await self._end(process)
+        if temporary is not None:
+            await asyncio.to_thread(temporary.cleanup)
+
+    async def _end(self, process: asyncio.subprocess.Process) -> None:
         with contextlib.suppress(ProcessLookupError):
             process.send_signal(signal.SIGTERM)
         try:

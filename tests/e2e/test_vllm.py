@@ -38,17 +38,25 @@ POLICY = Path(rl_agent.__file__).parent / "trainer" / "warm_start" / "codex"
 CONTEXT = 8_192
 
 
+def sockets(folder: Path) -> list[Path] | None:
+    return [path for path in folder.iterdir() if path.is_socket()] if folder.exists() else None
+
+
 @asynccontextmanager
 async def serving(folder: Path, log: Path, backend: str = "disk") -> AsyncIterator[tuple[VllmEngine, str]]:
-    """An engine and its address."""
+    """An engine and its address. Its temporary files must be its own, and go with it."""
     config = VllmConfig(dtype="float32", eager=True, max_num_seqs=8, cpu_kv_cache_gb=1, probe_tolerance=1e-4)
     server: VllmServer = build(config)
     url = await server.start(model_folder=folder, log=log, weight_backend=backend, max_context_tokens=CONTEXT)
+    assert server._temporary is not None
+    temporary = Path(server._temporary.name)
     try:
+        assert sockets(temporary)
         async with server.client(url) as engine:
             yield engine, url
     finally:
         await server.stop()
+    assert sockets(temporary) is None
 
 
 def endless(folder: Path) -> Path:
