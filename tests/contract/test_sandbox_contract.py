@@ -269,7 +269,7 @@ async def test_with_the_hosts_network_its_ports_are_reachable(booted: tuple[Sand
 
 async def test_after_its_lifetime_a_sandbox_is_gone(booted: tuple[SandboxProvider, str]) -> None:
     provider, image = booted
-    async with provider.boot(image, lifetime_s=2) as sandbox:
+    async with provider.boot(image, lifetime_s=6) as sandbox:
         with pytest.raises(SandboxError, match="lifetime"):
             await sandbox.exec("sleep 60", timeout=60)
         with pytest.raises(SandboxError, match="lifetime"):
