@@ -272,16 +272,23 @@ D=$(head -c {most + 1} -- {name} | base64 | tr -d '\\n'); echo "data ${{#D}}"; e
         """Ask for what may be asked for again."""
         try:
             return await again(call, what=what, retries=self._retries)
-        except SandboxLostError as error:
-            raise self._gone(str(error)) from error
+        except SandboxError as error:
+            if self._lost(error):
+                raise self._gone(str(error)) from error
+            raise
 
     def _remaining(self) -> float:
         return self._deadline - time.monotonic()
 
     def _error(self, error: Exception, what: str) -> Exception:
-        if failure_of(error) is Failure.LOST:
+        if self._lost(error):
             return self._gone(str(error))
         return translated(error, f"in sandbox {self.id}, {what}")
+
+    def _lost(self, error: Exception) -> bool:
+        """Whatever is said in the moment in which it ends, it is gone."""
+        lost = isinstance(error, SandboxLostError) or failure_of(error) is Failure.LOST
+        return lost or self._remaining() <= CLOCKS_S
 
     def _gone(self, why: str) -> SandboxLostError:
         if self._remaining() <= CLOCKS_S:
