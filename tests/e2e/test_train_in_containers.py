@@ -25,7 +25,7 @@ pytestmark = [
 def test_a_run_trains_in_containers(tmp_path: Path) -> None:
     system = "import os; print(os.path.dirname(os.__file__))"
     library = subprocess.run(["/usr/bin/python3", "-c", system], capture_output=True, text=True, check=True).stdout
-    with podman.service(more=["git", "python3"], trees=[library.strip()]) as url:
+    with podman.service(more=["git", "python3", "awk", "xargs"], trees=[library.strip()]) as url:
         run = Command(
             output=tmp_path / "run",
             overrides=(
