@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
+from tests.serving import serving
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
@@ -57,15 +59,8 @@ class Stub:
 async def serve(stub: Stub) -> AsyncIterator[Stub]:
     app = web.Application(client_max_size=1 << 28)
     app.router.add_route("*", "/{path:.*}", stub.handle)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    stub.port = runner.addresses[0][1]
-    try:
+    async with serving(app, shutdown_timeout=0.1) as stub.port:
         yield stub
-    finally:
-        await runner.cleanup()
 
 
 def _anthropic(turn: int, command: Command) -> list[dict[str, Any]]:

@@ -23,6 +23,7 @@ from rl_agent.tokens.template_renderer import TemplateRenderer
 from rl_agent.tokens.turn import Sampling
 from tests.local import calc_task, local_provider, needs_root
 from tests.scripted import ScriptedEngine, save_tokenizer
+from tests.serving import serving
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -116,15 +117,8 @@ async def proxied(target: int, policy: Policy, faults: dict[int, str]) -> AsyncI
     proxy = Proxy(target, policy, faults)
     app = web.Application(client_max_size=1 << 28)
     app.router.add_route("*", "/{path:.*}", proxy.handle)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    proxy.port = runner.addresses[0][1]
-    try:
+    async with serving(app, shutdown_timeout=0.1) as proxy.port:
         yield proxy
-    finally:
-        await runner.cleanup()
 
 
 def harness(name: str, **changes: Any) -> Harness:

@@ -16,6 +16,7 @@ from rl_agent.engine.vllm_client import VllmEngine
 from rl_agent.errors import EngineError, LawError, WeightPushError
 from rl_agent.tokens.turn import FinishReason, Sampling
 from rl_agent.weights.base import Probe, WeightUpdate
+from tests.serving import serving
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -69,16 +70,13 @@ class Server:
 async def engine(server: Server, mode: UpdateMode = UpdateMode.drain) -> AsyncIterator[VllmEngine]:
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", server.handle)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    try:
-        url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        async with VllmEngine(url=url, request_timeout_s=5, probe_tolerance=1e-3, update_mode=mode) as client:
-            yield client
-    finally:
-        await runner.cleanup()
+    async with (
+        serving(app) as port,
+        VllmEngine(
+            url=f"http://127.0.0.1:{port}", request_timeout_s=5, probe_tolerance=1e-3, update_mode=mode
+        ) as client,
+    ):
+        yield client
 
 
 async def test_a_generation_carries_tokens_log_probabilities_and_versions() -> None:

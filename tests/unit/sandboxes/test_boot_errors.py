@@ -17,6 +17,7 @@ from rl_agent.sandboxes.gateway.server import Gateway
 from rl_agent.sandboxes.local import oci
 from tests import podman
 from tests.local import GATEWAY_KEY, calc_task, e2b_provider, local_provider
+from tests.serving import serving
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -59,15 +60,8 @@ async def docker(folder: Path, said: str, status: int) -> AsyncIterator[DockerPr
     app = web.Application()
     app.add_routes([web.get("/_ping", ping), web.get("/v1.41/images/x/json", image)])
     app.add_routes([web.post("/v1.41/images/create", create)])
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    try:
-        url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        yield podman.docker_provider(url, folder, pull=True, request_retries=0)
-    finally:
-        await runner.cleanup()
+    async with serving(app) as port:
+        yield podman.docker_provider(f"http://127.0.0.1:{port}", folder, pull=True, request_retries=0)
 
 
 async def boot(provider: Any, image: str = "x") -> None:
