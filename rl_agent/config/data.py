@@ -22,7 +22,7 @@ class ToySplit(StrEnum):
 class ToyDataConfig:
     """Generated one-file repositories with one bug each."""
 
-    _target_: str = "rl_agent.tasks.toy.ToyTasks"
+    _target_: str = "rl_agent.embedded.toy.ToyTasks"
     kinds: list[str] = field(default_factory=lambda: ["sub", "add", "max", "ge", "lt", "even", "last", "up"])
     """Kinds of bug, one task of each in turn, so that every step sees every kind equally often."""
     split: ToySplit = ToySplit.train

@@ -58,7 +58,7 @@ class VllmConfig:
 class DemonstratorConfig:
     """A script that solves toy tasks, in place of a policy."""
 
-    _target_: str = "rl_agent.engine.demonstrator.Demonstrator"
+    _target_: str = "rl_agent.embedded.demonstrator.Demonstrator"
     style: str = "claude_code"
     """The agent CLI whose tools it calls."""
     delay_s: float = 0.0

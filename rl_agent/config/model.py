@@ -29,7 +29,7 @@ class ModelConfig:
 class TinyModelConfig(ModelConfig):
     """The embedded default's policy."""
 
-    _target_: str = "rl_agent.trainer.tiny.TinyPolicy"
+    _target_: str = "rl_agent.embedded.tiny.TinyPolicy"
     name: str = "tiny"
     style: str = "claude_code"
     """The agent CLI whose form it knows; its shipped warm start belongs to one."""

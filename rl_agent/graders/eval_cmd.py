@@ -12,8 +12,8 @@ from rl_agent.graders import confirm
 from rl_agent.graders.base import Verdict, VerdictStatus
 from rl_agent.graders.judge import CACHES_OFF, Assets, PatchGrader
 from rl_agent.graders.names import Named, outcomes_of
-from rl_agent.graders.workspace import printed
 from rl_agent.tasks.task import EvalCmdSpec
+from rl_agent.workspace.workspace import printed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from rl_agent.graders.base import Verdict, VerdictStatus
-from rl_agent.graders.diff import touched_paths
 from rl_agent.graders.judge import CACHES_OFF, TOOLS, Assets, PatchGrader
 from rl_agent.graders.names import Named
 from rl_agent.graders.signals import Signal
-from rl_agent.graders.workspace import printed
 from rl_agent.tasks.task import F2pSpec
+from rl_agent.workspace.diff import touched_paths
+from rl_agent.workspace.workspace import printed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 from rl_agent.config.grader import grading_s
 from rl_agent.errors import GraderError, SandboxError, SetupError
 from rl_agent.graders.base import Verdict, VerdictStatus
-from rl_agent.graders.diff import sections, touched_paths
-from rl_agent.graders.patch import why_not_captured
 from rl_agent.graders.screen import Problem, Screened, in_the_way, protection, screen
 from rl_agent.graders.signals import Signal, find_signals
-from rl_agent.graders.workspace import booted, make_repository, printed, require_made
 from rl_agent.sandboxes.base import Network
+from rl_agent.workspace.capture import why_not_captured
+from rl_agent.workspace.diff import sections, touched_paths
+from rl_agent.workspace.workspace import booted, make_repository, printed, require_made
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rl_agent.graders.workspace import Files
     from rl_agent.sandboxes.base import Sandbox, SandboxProvider
     from rl_agent.tasks.task import Task
+    from rl_agent.workspace.workspace import Files
 
 APPLY_FAILED: Final = 91
 ASSETS_FAILED: Final = 93

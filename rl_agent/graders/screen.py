@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from rl_agent.graders.base import VerdictStatus
-from rl_agent.graders.diff import SUBMODULE, SYMLINK, join, sections
+from rl_agent.workspace.diff import SUBMODULE, SYMLINK, join, sections
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from rl_agent.graders.diff import Section
+    from rl_agent.workspace.diff import Section
 
 MACHINERY: Final = (
     *(

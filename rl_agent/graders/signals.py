@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from rl_agent.graders.diff import Section
+    from rl_agent.workspace.diff import Section
 
 
 class Signal(StrEnum):

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from rl_agent.errors import SetupError
 from rl_agent.graders import confirm
 from rl_agent.graders.base import Verdict, VerdictStatus
-from rl_agent.graders.diff import touched_paths
 from rl_agent.graders.judge import CACHES_OFF, TOOLS, Assets, PatchGrader
 from rl_agent.graders.names import Named, outcomes_of, plain
 from rl_agent.graders.signals import Signal
 from rl_agent.graders.swebench_log import REPORT, STATUSES, read_log
 from rl_agent.graders.swebench_package import FAIL_ONLY, package_of, script_of, test_command
-from rl_agent.graders.workspace import printed
 from rl_agent.tasks.task import SweBenchSpec
+from rl_agent.workspace.diff import touched_paths
+from rl_agent.workspace.workspace import printed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -19,9 +19,9 @@ from rl_agent.graders.judge import CACHES_OFF, TOOLS, Assets, PatchGrader
 from rl_agent.graders.names import ABSENT, NAMES_SHOWN, Named, outcomes_of, plain
 from rl_agent.graders.parse import OUTPUT_BYTES, parse_log, require_pinned
 from rl_agent.graders.signals import Signal
-from rl_agent.graders.workspace import PRIVATE, printed
 from rl_agent.sandboxes.base import UnreadableError
 from rl_agent.tasks.task import SweProSpec
+from rl_agent.workspace.workspace import PRIVATE, printed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

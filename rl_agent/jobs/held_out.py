@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rl_agent.engine.agent_style import agent_style
-from rl_agent.engine.demonstration import Demonstrations, encoder
-from rl_agent.tasks.toy import ToyTasks, held_out_tasks
+from rl_agent.embedded.agent_style import agent_style
+from rl_agent.embedded.demonstration import Demonstrations, encoder
+from rl_agent.embedded.tiny import TinyPolicy
+from rl_agent.embedded.toy import ToyTasks, held_out_tasks
 from rl_agent.tokens.template_renderer import TemplateRenderer
-from rl_agent.trainer.tiny import TinyPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from rl_agent.cluster.bring_up import Trainers
-    from rl_agent.engine.demonstration import Demonstration
-    from rl_agent.tasks.toy import ToyTask
+    from rl_agent.embedded.demonstration import Demonstration
+    from rl_agent.embedded.toy import ToyTask
 
 
 class HeldOut:

@@ -13,10 +13,10 @@ from rl_agent.config.load import build
 from rl_agent.config.rollout import guard_s
 from rl_agent.config.trainer import world_size
 from rl_agent.errors import ConfigError
-from rl_agent.jobs.plan_memory import Copies, EngineMemory, Term, engine_memory, total_gb, trainer_memory
-from rl_agent.jobs.plan_parameters import count_parameters
-from rl_agent.jobs.plan_placement import Demand, Node, nodes_needed, place
-from rl_agent.jobs.plan_rates import Rates, Work, rates
+from rl_agent.plan.memory import Copies, EngineMemory, Term, engine_memory, total_gb, trainer_memory
+from rl_agent.plan.parameters import count_parameters
+from rl_agent.plan.placement import Demand, Node, nodes_needed, place
+from rl_agent.plan.rates import Rates, Work, rates
 from rl_agent.run_folder import write_atomic
 from rl_agent.tracking.console import Console
 from rl_agent.trainer.legal import require_legal

@@ -19,8 +19,11 @@ from safetensors.numpy import load_file, save_file
 from rl_agent.algo.batch import TrainBatch
 from rl_agent.cluster.bring_up import trainers
 from rl_agent.config.load import as_plain, build
-from rl_agent.engine.agent_style import agent_style
-from rl_agent.engine.demonstration import Demonstrations, encoder
+from rl_agent.embedded.agent_style import agent_style
+from rl_agent.embedded.demonstration import Demonstrations, encoder
+from rl_agent.embedded.tiny import TinyPolicy
+from rl_agent.embedded.toy import ToyTasks, toy_tasks
+from rl_agent.embedded.toy_kinds import KINDS
 from rl_agent.errors import ConfigError
 from rl_agent.jobs.held_out import held_out
 from rl_agent.jobs.preflight import require_layout, require_weights
@@ -29,20 +32,17 @@ from rl_agent.rollout import records
 from rl_agent.rollout.batch import build_batch
 from rl_agent.run_folder import RunFolder
 from rl_agent.tasks.source import TaskSource
-from rl_agent.tasks.toy import ToyTasks, toy_tasks
-from rl_agent.tasks.toy_kinds import KINDS
 from rl_agent.tokens.segment import NOT_SAMPLED
 from rl_agent.tokens.template_renderer import TemplateRenderer
 from rl_agent.tracking.console import Console
 from rl_agent.tracking.tracker import Tracker
 from rl_agent.trainer.policy import PolicyFolder
-from rl_agent.trainer.tiny import TinyPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rl_agent.config.schema import Config
-    from rl_agent.engine.demonstration import Demonstration
+    from rl_agent.embedded.demonstration import Demonstration
     from rl_agent.rollout.group import Rollout
 
 ROLLOUTS = "job.rollouts"

@@ -21,12 +21,12 @@ from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedC
 from rl_agent.config.load import build
 from rl_agent.errors import ConfigError, GraderError, InfraError, SetupError
 from rl_agent.graders.base import Grader, Verdict, VerdictStatus
-from rl_agent.graders.patch import capture
-from rl_agent.graders.workspace import booted, prepare
 from rl_agent.rollout.failures import LONGEST_PAUSE_S
 from rl_agent.run_folder import QUARANTINE, write_atomic
 from rl_agent.sandboxes.base import SandboxProvider
 from rl_agent.tasks.source import TaskSource
+from rl_agent.workspace.capture import capture
+from rl_agent.workspace.workspace import booted, prepare
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

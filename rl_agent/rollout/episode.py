@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from rl_agent.errors import EngineError, GraderError, HarnessError, RlAgentError, SandboxError, SetupError
-from rl_agent.graders.patch import capture
-from rl_agent.graders.workspace import booted, prepare
 from rl_agent.harnesses.base import Budget, ExitReason
 from rl_agent.rollout.group import AbortReason, Rollout
+from rl_agent.workspace.capture import capture
+from rl_agent.workspace.workspace import booted, prepare
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rl_agent.engine.demonstrator import Demonstrator
+from rl_agent.embedded.demonstrator import Demonstrator
 from rl_agent.sandboxes.local.provider import LocalProvider
 from rl_agent.sandboxes.meter import Meter, MeteredSandbox
 

@@ -16,11 +16,11 @@ from rl_agent.adapters.build import build_adapter
 from rl_agent.config.adapter import AdapterConfig
 from rl_agent.config.harness import ClaudeCodeConfig, CodexConfig
 from rl_agent.config.load import build
-from rl_agent.graders.workspace import prepare
 from rl_agent.harnesses.base import Budget, ExitReason, Harness, HarnessResult
 from rl_agent.tokens.segment import SegmentKind
 from rl_agent.tokens.template_renderer import TemplateRenderer
 from rl_agent.tokens.turn import Sampling
+from rl_agent.workspace.workspace import prepare
 from tests.local import calc_task, local_provider, needs_root
 from tests.scripted import ScriptedEngine, save_tokenizer
 from tests.serving import serving

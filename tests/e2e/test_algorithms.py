@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rl_agent.config.model import TinyModelConfig
-from rl_agent.trainer.tiny import TinyPolicy
+from rl_agent.embedded.tiny import TinyPolicy
 from tests.e2e.command import Command
 
 if TYPE_CHECKING:

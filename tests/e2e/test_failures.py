@@ -168,7 +168,7 @@ def test_vllm_that_dies_at_its_start(tmp_path: Path) -> None:
 @pytest.mark.parametrize("missing", ["config.json", "model.safetensors"])
 def test_a_model_folder_that_is_not_whole(tmp_path: Path, missing: str) -> None:
     folder = tmp_path / "model"
-    shutil.copytree(Path("rl_agent/trainer/warm_start/claude_code"), folder)
+    shutil.copytree(Path("rl_agent/embedded/warm_start/claude_code"), folder)
     (folder / missing).unlink()
     (error,) = failing(tmp_path, f"model.path={folder}")
     assert str(folder) in error

@@ -15,10 +15,10 @@ from rl_agent.config.harness import ClaudeCodeConfig, CodexConfig
 from rl_agent.config.load import build
 from rl_agent.errors import HarnessError
 from rl_agent.graders.base import VerdictStatus
-from rl_agent.graders.patch import capture
-from rl_agent.graders.workspace import prepare
 from rl_agent.harnesses.base import Budget, ExitReason, Harness, HarnessResult
 from rl_agent.sandboxes.base import Asset
+from rl_agent.workspace.capture import capture
+from rl_agent.workspace.workspace import prepare
 from tests.e2e.stub_server import Stub, serve
 from tests.local import calc_task, eval_cmd, local_provider, needs_root
 

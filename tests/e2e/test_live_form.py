@@ -13,14 +13,14 @@ from rl_agent.adapters.build import build_adapter
 from rl_agent.config.check import check
 from rl_agent.config.hints import precompose
 from rl_agent.config.load import build, load
-from rl_agent.engine.agent_style import AgentStyle, agent_style, codex_frame
-from rl_agent.engine.demonstration import Demonstrations, encoder
+from rl_agent.embedded.agent_style import AgentStyle, agent_style, codex_frame
+from rl_agent.embedded.demonstration import Demonstrations, encoder
+from rl_agent.embedded.tiny import WARM_STARTS
+from rl_agent.embedded.toy import ToyTask, toy_tasks
 from rl_agent.rollout.episode import EpisodeLimits, EpisodeRunner
 from rl_agent.rollout.group import EpisodeRequest
-from rl_agent.tasks.toy import ToyTask, toy_tasks
 from rl_agent.tokens.template_renderer import TemplateRenderer
 from rl_agent.tokens.turn import Sampling
-from rl_agent.trainer.tiny import WARM_STARTS
 from tests.conftest import CONF
 
 if TYPE_CHECKING:

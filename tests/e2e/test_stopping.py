@@ -12,10 +12,10 @@ import pytest
 from rl_agent.cluster.bring_up import cluster
 from rl_agent.config.hints import precompose
 from rl_agent.config.load import load
+from rl_agent.embedded.tiny import WARM_STARTS
+from rl_agent.embedded.toy import toy_tasks
 from rl_agent.rollout.group import EpisodeRequest
 from rl_agent.run_folder import RunFolder
-from rl_agent.tasks.toy import toy_tasks
-from rl_agent.trainer.tiny import WARM_STARTS
 from tests.conftest import CONF
 from tests.e2e.slow_sandbox import CHOICE, REACHED
 from tests.left import mounts

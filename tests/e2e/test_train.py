@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rl_agent.tasks.toy import ToyTasks
+from rl_agent.embedded.toy import ToyTasks
 from rl_agent.tokens.segment import SegmentKind
 from tests.e2e.command import Command
 

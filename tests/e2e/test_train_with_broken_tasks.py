@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rl_agent.embedded.toy import ToyTasks
 from rl_agent.tasks.task import EvalCmdSpec
-from rl_agent.tasks.toy import ToyTasks
 from tests.e2e.command import Command
 
 if TYPE_CHECKING:

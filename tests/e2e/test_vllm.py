@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from rl_agent.engine.vllm_server import VllmServer
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
-POLICY = Path(rl_agent.__file__).parent / "trainer" / "warm_start" / "codex"
+POLICY = Path(rl_agent.__file__).parent / "embedded" / "warm_start" / "codex"
 CONTEXT = 8_192
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from rl_agent.config.check import check
+from rl_agent.embedded.toy import held_out_tasks as toy_held_out_tasks
 from rl_agent.errors import ConfigError
 from rl_agent.jobs.driving import max_staleness
 from rl_agent.jobs.evaluation import held_out_tasks
-from rl_agent.tasks.toy import held_out_tasks as toy_held_out_tasks
 from tests.unit.config.test_composition import composed
 
 

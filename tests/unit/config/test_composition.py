@@ -189,7 +189,7 @@ def test_a_start_does_not_wait_for_torch() -> None:
     """Seconds of a processor in each process: the controller and the rollout workers have no use for it."""
     code = (
         "import sys, rl_agent.jobs.train, rl_agent.jobs.held_out, rl_agent.weights.disk;"
-        "from rl_agent.tokens.build import build_renderer; from rl_agent.trainer.tiny import WARM_STARTS;"
+        "from rl_agent.tokens.build import build_renderer; from rl_agent.embedded.tiny import WARM_STARTS;"
         "build_renderer(WARM_STARTS / 'codex');"
         "print(sorted({'torch', 'vllm', 'megatron', 'wandb'} & set(sys.modules)))"
     )

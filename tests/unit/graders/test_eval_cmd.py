@@ -12,9 +12,9 @@ from rl_agent.config.grader import GraderConfig
 from rl_agent.config.load import build
 from rl_agent.errors import GraderError, SandboxError
 from rl_agent.graders.base import VerdictStatus
-from rl_agent.graders.patch import MOST_BYTES
 from rl_agent.graders.screen import Screened
 from rl_agent.tasks.task import EvalCmdSpec, F2pSpec
+from rl_agent.workspace.capture import MOST_BYTES
 from tests.local import calc_task, eval_cmd, local_provider, needs_root
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ import pytest
 from rl_agent.config.grader import GraderConfig
 from rl_agent.config.load import build
 from rl_agent.graders.confirm import CHANNEL
-from rl_agent.graders.diff import touched_paths
-from rl_agent.graders.patch import MOST_BYTES, capture, why_not_captured
-from rl_agent.graders.workspace import prepare
 from rl_agent.tasks.task import EvalCmdSpec, F2pSpec
+from rl_agent.workspace.capture import MOST_BYTES, capture, why_not_captured
+from rl_agent.workspace.diff import touched_paths
+from rl_agent.workspace.workspace import prepare
 from tests.local import calc_task, local_provider, needs_root
 from tests.patches import patch_of
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rl_agent.graders.base import VerdictStatus
-from rl_agent.graders.diff import join, sections, touched_paths
 from rl_agent.graders.screen import Protection, Screened, protection, screen
+from rl_agent.workspace.diff import join, sections, touched_paths
 
 
 def section(path: str, *, mode: str = "100644", line: str = "x", kind: str = "new file") -> bytes:

@@ -7,10 +7,10 @@ import time
 import pytest
 
 from rl_agent.graders.base import Verdict, VerdictStatus
-from rl_agent.graders.diff import Section, sections
 from rl_agent.graders.signals import find_signals
 from rl_agent.rollout.group import Group, Rollout
 from rl_agent.rollout.metrics import rollout_metrics
+from rl_agent.workspace.diff import Section, sections
 from tests.local import calc_task
 from tests.patches import patch_of
 

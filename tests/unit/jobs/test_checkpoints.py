@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rl_agent.embedded.tiny import WARM_STARTS
 from rl_agent.errors import ConfigError
 from rl_agent.jobs.checkpoints import policy_of, resolve, version_of
 from rl_agent.run_folder import RunFolder
-from rl_agent.trainer.tiny import WARM_STARTS
 from tests.unit.config.test_composition import composed
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from rl_agent.config.rollout import FailuresConfig
+from rl_agent.embedded.toy import ToyTasks
 from rl_agent.errors import ConfigError, InfraError
 from rl_agent.graders.base import Verdict, VerdictStatus
 from rl_agent.jobs.places import Place, Places, Recorded, tasks_of
@@ -20,7 +21,6 @@ from rl_agent.jobs.tally import tally, totals
 from rl_agent.rollout import records
 from rl_agent.rollout.failures import FailurePolicy
 from rl_agent.rollout.group import AbortReason, Rollout
-from rl_agent.tasks.toy import ToyTasks
 from rl_agent.tokens.segment import NOT_SAMPLED, Segment, SegmentKind
 from tests.unit.config.test_composition import composed
 

@@ -12,9 +12,9 @@ from aiohttp import web
 
 from rl_agent.config.gateway import GatewayConfig
 from rl_agent.errors import ConfigError, ImageError, SandboxError, SetupError
-from rl_agent.graders.workspace import booted
 from rl_agent.sandboxes.gateway.server import Gateway
 from rl_agent.sandboxes.local import oci
+from rl_agent.workspace.workspace import booted
 from tests import podman
 from tests.local import GATEWAY_KEY, calc_task, e2b_provider, local_provider
 from tests.serving import serving

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rl_agent.embedded.tiny import WARM_STARTS
 from rl_agent.errors import ConfigError
 from rl_agent.tokens.build import build_renderer
 from rl_agent.tokens.reply_parser import TaggedParser
 from rl_agent.tokens.template_renderer import TemplateRenderer
 from rl_agent.trainer.smollm2 import TEMPLATE
-from rl_agent.trainer.tiny import WARM_STARTS
 from tests.scripted import save_tokenizer
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rl_agent.embedded.tiny import WARM_STARTS
 from rl_agent.errors import ConfigError
 from rl_agent.tokens.tokenizer import generation_ends, load_tokenizer
-from rl_agent.trainer.tiny import WARM_STARTS
 from tests.scripted import save_tokenizer
 
 if TYPE_CHECKING:

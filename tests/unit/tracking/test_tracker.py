@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rl_agent.config.tracking import TrackingConfig, WandbMode
+from rl_agent.embedded.toy import ToyTasks
 from rl_agent.errors import ConfigError
 from rl_agent.graders.base import Verdict, VerdictStatus
 from rl_agent.rollout.group import AbortReason, Group, Rollout
 from rl_agent.run_folder import RunFolder
-from rl_agent.tasks.toy import ToyTasks
 from rl_agent.tracking.console import Console
 from rl_agent.tracking.rollout_table import LONGEST_TEXT, rollout_rows
 from rl_agent.tracking.tracker import Tracker, sweep_of, wandb_id

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from rl_agent.embedded.tiny import WARM_STARTS
 from rl_agent.rollout.records import load_rollouts
 from rl_agent.tracking.viewer import main, visible
-from rl_agent.trainer.tiny import WARM_STARTS
 
 RECORDED = Path(__file__).parents[2] / "data" / "recorded_rollouts"
 

@@ -19,9 +19,9 @@ from rl_agent.config.algo import GaeAdvantageConfig, RolloutMeanConfig
 from rl_agent.config.algo_loss import DistillationLossConfig
 from rl_agent.config.algo_parts import DecoupledConfig, KlPenaltyConfig, KlPlace, TruncatedConfig
 from rl_agent.config.model import TinyModelConfig
+from rl_agent.embedded.tiny import TinyPolicy
 from rl_agent.errors import ConfigError
 from rl_agent.rollout.records import load_segments
-from rl_agent.trainer.tiny import TinyPolicy
 from tests.laws.algorithms import NAMED, algorithm
 
 if TYPE_CHECKING:

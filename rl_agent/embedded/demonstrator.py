@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 
-from rl_agent.engine.agent_style import agent_style
+from rl_agent.embedded.agent_style import agent_style
+from rl_agent.embedded.demonstration import encoder, replies
+from rl_agent.embedded.toy import ToyTask
+from rl_agent.embedded.toy_kinds import KINDS
 from rl_agent.engine.base import EngineLoad
-from rl_agent.engine.demonstration import encoder, replies
 from rl_agent.errors import EngineError
 from rl_agent.run_folder import write_atomic
-from rl_agent.tasks.toy import ToyTask
-from rl_agent.tasks.toy_kinds import KINDS
 from rl_agent.tokens.template_renderer import TemplateRenderer
 from rl_agent.tokens.turn import FinishReason, Generation, VersionSpan
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from rl_agent.engine.agent_style import AgentStyle
+    from rl_agent.embedded.agent_style import AgentStyle
     from rl_agent.engine.base import PauseMode
     from rl_agent.tokens.turn import Int32, Sampling
     from rl_agent.weights.base import Probe, WeightUpdate

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from rl_agent.embedded.toy import ToyTask, ToyTasks, held_out_tasks, toy_tasks
+from rl_agent.embedded.toy_kinds import KINDS
 from rl_agent.errors import ConfigError
-from rl_agent.tasks.toy import ToyTask, ToyTasks, held_out_tasks, toy_tasks
-from rl_agent.tasks.toy_kinds import KINDS
 
 HELD_OUT = Path(__file__).parent.parent.parent / "golden" / "held_out.jsonl"
 """The set that `eval/p_right` is measured on: changing it makes figures incomparable."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from rl_agent.engine.agent_style import SYSTEM_PROMPT
+from rl_agent.embedded.agent_style import SYSTEM_PROMPT
 from rl_agent.tokens.messages import Conversation, Message, Role
 from rl_agent.tokens.turn import FinishReason, Generation, Turn, VersionSpan
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from rl_agent.engine.agent_style import AgentStyle
-    from rl_agent.tasks.toy import ToyTask
+    from rl_agent.embedded.agent_style import AgentStyle
+    from rl_agent.embedded.toy import ToyTask
     from rl_agent.tokens.renderer import Renderer
     from rl_agent.tokens.turn import Bool, Int32
 

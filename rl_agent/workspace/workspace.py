@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from rl_agent.errors import ImageError, SetupError
-from rl_agent.graders.git_objects import Repository, file_mode, make_repository_files
+from rl_agent.workspace.git_objects import Repository, file_mode, make_repository_files
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

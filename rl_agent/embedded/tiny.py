@@ -11,16 +11,16 @@ import random
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from rl_agent.engine.agent_style import SYSTEM_PROMPT, agent_style
-from rl_agent.engine.demonstration import END, replies
+from rl_agent.embedded.agent_style import SYSTEM_PROMPT, agent_style
+from rl_agent.embedded.demonstration import END, replies
+from rl_agent.embedded.toy import toy_tasks
+from rl_agent.embedded.toy_kinds import KINDS
 from rl_agent.errors import ConfigError
-from rl_agent.tasks.toy import toy_tasks
-from rl_agent.tasks.toy_kinds import KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rl_agent.engine.agent_style import AgentStyle
+    from rl_agent.embedded.agent_style import AgentStyle
 
 WARM_STARTS: Final = Path(__file__).parent / "warm_start"
 TEMPLATE: Final = Path(__file__).parent / "tiny_chat_template.jinja"

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rl_agent.graders.git_objects import make_repository_files
-from rl_agent.graders.workspace import GIT_ENVIRONMENT
+from rl_agent.workspace.git_objects import make_repository_files
+from rl_agent.workspace.workspace import GIT_ENVIRONMENT
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rl_agent.config.trainer import Precision
-from rl_agent.jobs.plan_parameters import count_parameters
+from rl_agent.plan.parameters import count_parameters
 
 if TYPE_CHECKING:
     from rl_agent.config.trainer import MegatronConfig

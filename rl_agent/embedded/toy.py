@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rl_agent.config.data import ToySplit
+from rl_agent.embedded.toy_kinds import ARGUMENTS, FILES, FUNCTIONS, KINDS, BugKind
 from rl_agent.errors import ConfigError
 from rl_agent.tasks.task import EvalCmdSpec, Task
-from rl_agent.tasks.toy_kinds import ARGUMENTS, FILES, FUNCTIONS, KINDS, BugKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

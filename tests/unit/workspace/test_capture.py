@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rl_agent.errors import GraderError, SetupError
-from rl_agent.graders.diff import touched_paths
 from rl_agent.graders.judge import APPLY_FAILED
-from rl_agent.graders.patch import capture
-from rl_agent.graders.workspace import PRIVATE, STATEMENT, prepare
+from rl_agent.workspace.capture import capture
+from rl_agent.workspace.diff import touched_paths
+from rl_agent.workspace.workspace import PRIVATE, STATEMENT, prepare
 from tests.local import calc_task, local_provider, needs_root
 
 if TYPE_CHECKING:

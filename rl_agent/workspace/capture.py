@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rl_agent.errors import GraderError
-from rl_agent.graders.workspace import GIT_ENVIRONMENT, PRIVATE, SHADOW_GIT, printed
+from rl_agent.workspace.workspace import GIT_ENVIRONMENT, PRIVATE, SHADOW_GIT, printed
 
 if TYPE_CHECKING:
-    from rl_agent.graders.workspace import Workspace
     from rl_agent.sandboxes.base import Sandbox
+    from rl_agent.workspace.workspace import Workspace
 
 MOST_BYTES: Final = 32 << 20
 """A patch of this length or more is not captured, which is beyond every grader's limit."""

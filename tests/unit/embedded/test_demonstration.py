@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_agent.engine.agent_style import agent_style
-from rl_agent.engine.demonstration import Demonstrations, encoder
+from rl_agent.embedded.agent_style import agent_style
+from rl_agent.embedded.demonstration import Demonstrations, encoder
+from rl_agent.embedded.tiny import WARM_STARTS, TinyPolicy, create
+from rl_agent.embedded.toy import toy_tasks
+from rl_agent.embedded.toy_kinds import KINDS
 from rl_agent.errors import ConfigError
-from rl_agent.tasks.toy import toy_tasks
-from rl_agent.tasks.toy_kinds import KINDS
 from rl_agent.tokens.template_renderer import TemplateRenderer
 from rl_agent.tokens.turn import FinishReason
-from rl_agent.trainer.tiny import WARM_STARTS, TinyPolicy, create
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
-from rl_agent.jobs.plan_parameters import count_parameters
+from rl_agent.plan.parameters import count_parameters
 
 if TYPE_CHECKING:
     from rl_agent.config.job import AssumptionsConfig

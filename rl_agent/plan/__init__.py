@@ -1,0 +1,1 @@
+"""Predict memory, placement and time of a run from its configuration (`job=plan`)."""
