@@ -1,0 +1,55 @@
+"""Base class of every plug-in's config, and what a config reports as wrong.
+
+A plug-in is a class built from its own config dataclass, which stands beside it and subclasses the base config of its group
+(`HarnessConfig`, `LossConfig`, ...). The dataclass is the only declaration of the plug-in's options. An option file selects it
+with `_target_: package.module.TheConfig`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import MISSING
+from typing_extensions import override
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rl_agent.config.schema import Config
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A contradiction in a configuration, found before anything starts."""
+
+    where: str
+    """Config key."""
+    what: str
+    """What is wrong."""
+    fix: str
+    """How to fix it, as an imperative."""
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what} {self.fix}"
+
+
+@dataclass(kw_only=True)
+class PlugInConfig:
+    """Options of a plug-in. Subclasses need no `_target_` of their own: it is their dotted path."""
+
+    _target_: str = MISSING
+
+    def __init_subclass__(cls) -> None:
+        """Set `_target_`, so that a saved configuration tells which class it configures."""
+        cls.__annotations__ = {"_target_": str, **cls.__dict__.get("__annotations__", {})}
+        cls._target_ = f"{cls.__module__}.{cls.__qualname__}"
+
+    def build(self) -> Any:
+        """Return the plug-in that this config describes."""
+        raise NotImplementedError(f"{type(self).__name__} does not define build()")
+
+    def problems(self, config: Config) -> Iterator[Problem]:
+        """Yield what cannot work with the rest of the configuration."""
+        yield from ()
