@@ -30,17 +30,20 @@ fmt: $(STAMP) ## format the code
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 
-test: $(STAMP) ## all tests, the slow end-to-end ones included
-	$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not long" $(ARGS)
+test: $(STAMP) ## everything but the full matrices: both real CLIs, crash and resume, a sample of each matrix
+	$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not long" --durations=30 $(ARGS)
 
 test-fast: $(STAMP) ## only the tests that take seconds
 	$(PY) -m pytest -m "not long and not slow and not e2e" $(ARGS)
 
-test-long: $(STAMP) ## full counts of every matrix (hours)
+test-long: $(STAMP) ## all tests with the full matrices and counts (hours)
 	$(PY) -m pytest $(ARGS)
+
+rooms: ## print lines and files per package
+	python3 scripts/rooms.py
 
 clean: ## remove what builds and runs left here (not .venv)
 	rm -rf outputs .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 
-.PHONY: help setup train lint types fmt test test-fast test-long clean
+.PHONY: help setup train lint types fmt test test-fast test-long rooms clean

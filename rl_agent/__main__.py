@@ -14,8 +14,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from rl_agent.config.check import require_valid
 from rl_agent.config.hints import precompose
-from rl_agent.config.load import differences, load, locate, target
-from rl_agent.config.schema import register
+from rl_agent.config.load import differences, load
+from rl_agent.config.options import register
 from rl_agent.errors import RlAgentError
 from rl_agent.run_folder import CONFIG, RunFolder, held, require_run, unfinished_runs
 
@@ -29,11 +29,11 @@ CONF: Final = _INSTALLED if _INSTALLED.is_dir() else Path(__file__).parent.paren
 CONFIG_NAME: Final = "config"
 FAILED: Final = 1
 AUTO: Final = "auto"
-"""`resume=auto`: the newest run of the same job that has not ended and that no process is at, if there is one."""
+"""`resume=auto`: the newest unfinished run of the same job that no process holds, if any."""
 
 
 def run(composed: DictConfig) -> None:
-    """One job. A known error is one message and exit code 1; an own bug keeps its traceback, in the log too."""
+    """Run one job. A known error is one message and exit code 1. An internal error keeps its traceback, also in the log."""
     folder = RunFolder(Path(HydraConfig.get().runtime.output_dir).resolve())
     try:
         config = load(composed)
@@ -42,7 +42,7 @@ def run(composed: DictConfig) -> None:
                 config.resume = str(folder.root) if (folder.root / CONFIG).is_file() else None
             require_valid(config)
             _write_config(folder.root / CONFIG, composed)
-            locate(target(config.job))(config, folder)
+            config.job.run(config, folder)
     except (RlAgentError, BaseExceptionGroup) as error:
         log.info("stopped by an error", exc_info=error)
         leaves = list(_leaves(error))
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = get_args_parser().parse_args(arguments)
     if not given.help and not given.hydra_help:
         try:
-            config = load(precompose(CONF, CONFIG_NAME, given.overrides))
+            config = load(precompose(CONF, CONFIG_NAME, given.overrides, given.config_dir))
             if config.resume not in (None, AUTO):
                 require_run(Path(config.resume))
         except RlAgentError as error:
@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _write_config(path: Path, composed: DictConfig) -> None:
-    """The resolved config; a resumed run says what is not as it was."""
+    """Write the resolved config. Changes since the recorded run are reported."""
     now = OmegaConf.to_container(composed, resolve=True)
     if path.is_file():
         before = OmegaConf.to_container(OmegaConf.load(path))
@@ -81,17 +81,22 @@ def _write_config(path: Path, composed: DictConfig) -> None:
 
 
 def _run_dir(resume: str | None, output: str, job: str, day: str, time: str) -> str:
-    """Where the run writes: a new folder, or the one that it continues."""
+    """Return where the run writes: a new folder, or the one that it continues."""
     if resume == AUTO:
         runs = unfinished_runs(Path(output))
-        same = (run for run in runs if OmegaConf.select(OmegaConf.load(run / CONFIG), "job._target_") == job)
+        same = (run for run in runs if _module(OmegaConf.select(OmegaConf.load(run / CONFIG), "job._target_")) == _module(job))
         resume = str(next(same, ""))
     return resume or f"{output}/{day}/{time}"
 
 
+def _module(target: str) -> str:
+    """Return the module of a job. Runs of older versions name another object in the same module."""
+    return target.rpartition(".")[0]
+
+
 def _fail(*errors: BaseException) -> None:
-    lines = dict.fromkeys(f"error: {error}" for error in errors)  # rollouts that fail together say the same
-    print("\n".join(lines), file=sys.stderr)  # noqa: T201 (the one place that speaks of failure)
+    lines = dict.fromkeys(f"error: {error}" for error in errors)  # rollouts that fail together give the same message
+    print("\n".join(lines), file=sys.stderr)  # noqa: T201 (the only place that prints an error)
     sys.exit(FAILED)
 
 

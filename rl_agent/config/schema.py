@@ -1,96 +1,52 @@
-"""The root of the schema, and the registration of every group's schema with Hydra.
-
-Schemas stand under `schema/<group>/<name>` in Hydra's store, so that they do not appear among the options. Root fields of
-groups are `Any = MISSING`: a user's YAML without a schema composes too, and a deleted group is an error.
-"""
+"""The root of the configuration: every group is typed by its base config class."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
 
-from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING
 
-from rl_agent.config import (
-    adapter,
-    algo,
-    algo_loss,
-    algo_parts,
-    cluster,
-    data,
-    engine,
-    grader,
-    harness,
-    job,
-    model,
-    rollout,
-    sandbox,
-    tracking,
-    trainer,
-    weights,
-)
-
-GROUPS: Final[Mapping[str, Mapping[str, type]]] = {
-    "job": job.SCHEMAS,
-    "data": data.SCHEMAS,
-    "harness": harness.SCHEMAS,
-    "adapter": adapter.SCHEMAS,
-    "sandbox": sandbox.SCHEMAS,
-    "grader": grader.SCHEMAS,
-    "rollout": rollout.SCHEMAS,
-    "algo": algo.SCHEMAS,
-    "model": model.SCHEMAS,
-    "engine": engine.SCHEMAS,
-    "trainer": trainer.SCHEMAS,
-    "weights": weights.SCHEMAS,
-    "cluster": cluster.SCHEMAS,
-    "tracking": tracking.SCHEMAS,
-    "algo/advantage": algo.ADVANTAGE_SCHEMAS,
-    "algo/loss": algo_loss.LOSS_SCHEMAS,
-    "algo/correction": algo_parts.CORRECTION_SCHEMAS,
-    "algo/kl": algo_parts.KL_SCHEMAS,
-    "algo/shaping": algo_parts.SHAPING_SCHEMAS,
-    "algo/aggregation": algo.AGGREGATION_SCHEMAS,
-}
-"""Group -> schema name -> dataclass."""
+from rl_agent.config.adapter import AdapterConfig
+from rl_agent.config.algo import AlgorithmConfig
+from rl_agent.config.cluster import ClusterConfig
+from rl_agent.config.data import DataConfig
+from rl_agent.config.engine import EngineConfig
+from rl_agent.config.grader import GraderConfig
+from rl_agent.config.harness import HarnessConfig
+from rl_agent.config.job import JobConfig
+from rl_agent.config.model import ModelConfig
+from rl_agent.config.rollout import RolloutConfig
+from rl_agent.config.sandbox import SandboxConfig
+from rl_agent.config.tracking import TrackingConfig
+from rl_agent.config.trainer import TrainerConfig
+from rl_agent.config.weights import WeightsConfig
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class Config:
     """A whole run."""
 
-    job: Any = MISSING
-    data: Any = MISSING
-    harness: Any = MISSING
-    adapter: Any = MISSING
-    sandbox: Any = MISSING
-    grader: Any = MISSING
-    rollout: Any = MISSING
-    algo: Any = MISSING
-    model: Any = MISSING
-    engine: Any = MISSING
-    trainer: Any = MISSING
-    weights: Any = MISSING
-    cluster: Any = MISSING
-    tracking: Any = MISSING
+    job: JobConfig = MISSING
+    data: DataConfig = MISSING
+    harness: HarnessConfig = MISSING
+    adapter: AdapterConfig = MISSING
+    sandbox: SandboxConfig = MISSING
+    grader: GraderConfig = MISSING
+    rollout: RolloutConfig = MISSING
+    algo: AlgorithmConfig = MISSING
+    model: ModelConfig = MISSING
+    engine: EngineConfig = MISSING
+    trainer: TrainerConfig = MISSING
+    weights: WeightsConfig = MISSING
+    cluster: ClusterConfig = MISSING
+    tracking: TrackingConfig = MISSING
 
     seed: int = 0
     """Seeds the data order, the sampler and the trainer."""
     resume: str | None = None
-    """A run folder to continue, in place, from its last checkpoint; auto: the newest of the
-    same job below `output` that has not ended, or a new one."""
+    """A run folder to continue in place from its last checkpoint. `auto`: the newest unfinished run of the same job below
+    `output`, or a new run."""
     output: str = "outputs"
     """Where run folders are made: `<output>/<date>/<time>/`."""
     tuned_for: str | None = None
-    """Set by experiments whose values fit one model only: that model's `model.name`."""
-
-
-def register() -> None:
-    """Put every schema into Hydra's store; may be called again."""
-    store = ConfigStore.instance()
-    store.store(group="schema", name="root", node=Config)
-    for group, schemas in GROUPS.items():
-        for name, node in schemas.items():
-            store.store(group=f"schema/{group}", name=name, node=node)
+    """`model.name` of the only model that an experiment's values fit; null: any."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
-
 
 class WandbMode(StrEnum):
     """How wandb is used."""
@@ -17,7 +15,7 @@ class WandbMode(StrEnum):
     disabled = "disabled"
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class TrackingConfig:
     """Records of a run. `metrics.jsonl` and the log are always written."""
 
@@ -32,5 +30,3 @@ class TrackingConfig:
     console: bool = True
     """A live view on a terminal; plain lines elsewhere."""
 
-
-SCHEMAS: Final = {"tracking": TrackingConfig}

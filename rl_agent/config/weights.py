@@ -1,50 +1,30 @@
-"""The schema of conf/weights: how new weights reach the engine."""
+"""Base config of a weight transport: how new weights reach the engine."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, ClassVar
+
+from rl_agent.config.plug_in import PlugInConfig
+
+if TYPE_CHECKING:
+    from rl_agent.weights.base import WeightSender
 
 
-@dataclass(slots=True, kw_only=True)
-class DiskConfig:
-    """Through safetensors files in a folder that trainer and engine both see."""
+@dataclass(kw_only=True)
+class WeightsConfig(PlugInConfig):
+    """Options that every weight transport has."""
 
-    _target_: str = "rl_agent.weights.disk.DiskSender"
-    folder: str | None = None
-    """Absolute folder for the versions, for example under /dev/shm; null: `weights/` in the run's folder."""
-    keep: int = 2
-    """Versions kept; the engine may still read the one before the newest."""
-
-
-@dataclass(slots=True, kw_only=True)
-class GlooConfig:
-    """Broadcast from the trainer's memory to the engine's, over TCP."""
-
-    _target_: str = "rl_agent.weights.stream.GlooSender"
+    backend: ClassVar[str] = ""
+    """Name under which the receiver is registered with vLLM (`--weight-transfer-config`)."""
+    same_gpu: ClassVar[bool] = False
+    """Whether it needs trainer and engine on the same GPU."""
     host: str = "auto"
-    """Where the engine's workers find the trainer's first rank; `auto`: loopback, or the address of its node in a cluster of Ray's."""
-    port: int = 0
-    """0: a free one."""
-    bucket_mb: int = 512
-    """Weights travel in pieces of this size."""
-    timeout_s: float = 300.0
-    """How long each half of a push waits for the other."""
+    """Where the engine's workers find the trainer's first rank, if they connect to it; `auto`: loopback, or the address of
+    its node in a Ray cluster."""
+    bucket_mb: int = 0
+    """Memory that the transport holds on each side while weights travel; 0: none."""
 
-
-@dataclass(slots=True, kw_only=True)
-class NcclConfig(GlooConfig):
-    """Broadcast from the trainer's GPUs to the engine's, which must be others."""
-
-    _target_: str = "rl_agent.weights.stream.NcclSender"
-
-
-@dataclass(slots=True, kw_only=True)
-class IpcConfig:
-    """Through shared buffers, where trainer and engine are on the same GPU."""
-
-    _target_: str = "rl_agent.weights.ipc.IpcSender"
-    bucket_mb: int = 512
-
-
-SCHEMAS: Final = {"disk": DiskConfig, "gloo": GlooConfig, "nccl": NcclConfig, "ipc": IpcConfig}
+    def build(self) -> WeightSender:
+        """Return the trainer's half."""
+        raise NotImplementedError(f"{type(self).__name__} does not define build()")

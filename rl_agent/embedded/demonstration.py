@@ -7,12 +7,12 @@ exact form of the live CLI.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from rl_agent.embedded.agent_style import SYSTEM_PROMPT
+from rl_agent.tasks.source import Demonstration
 from rl_agent.tokens.messages import Conversation, Message, Role
 from rl_agent.tokens.turn import FinishReason, Generation, Turn, VersionSpan
 
@@ -23,21 +23,11 @@ if TYPE_CHECKING:
     from rl_agent.embedded.agent_style import AgentStyle
     from rl_agent.embedded.toy import ToyTask
     from rl_agent.tokens.renderer import Renderer
-    from rl_agent.tokens.turn import Bool, Int32
+    from rl_agent.tokens.turn import Int32
 
 FAREWELL: Final = "Done."
 END: Final = "<|im_end|>"
 """The tiny policy's end of turn."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Demonstration:
-    """One trajectory of three turns: look, edit, say so."""
-
-    tokens: Int32
-    """[T] int32."""
-    sampled: Bool
-    """[T] bool: the tokens that the policy would have sampled."""
 
 
 def encoder(folder: Path) -> Callable[[str], Int32]:

@@ -12,10 +12,12 @@ import re
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 import numpy as np
+from typing_extensions import override
 
+from rl_agent.config.engine import EngineConfig
 from rl_agent.embedded.agent_style import agent_style
 from rl_agent.embedded.demonstration import encoder, replies
 from rl_agent.embedded.toy import ToyTask
@@ -39,6 +41,21 @@ _SIGNATURE: Final = r"def {}\((?P<arguments>[^)]*)\):"
 _KINDS: Final = {kind.sentence: kind for kind in KINDS.values()}
 
 
+@dataclass(kw_only=True)
+class DemonstratorConfig(EngineConfig):
+    """A script that solves toy tasks, in place of a policy."""
+
+    runs_model: ClassVar[bool] = False
+    style: str = "${model.style}"
+    """The agent CLI whose tools it calls."""
+    delay_s: float = 0.0
+    """Duration of each reply."""
+
+    @override
+    def build(self) -> Demonstrator:
+        return Demonstrator(self)
+
+
 @dataclass(slots=True)
 class _Script:
     """What a prompt says of its task."""
@@ -49,11 +66,11 @@ class _Script:
 
 
 class Demonstrator:
-    """Both the server and its client. Built from conf/engine/demonstrator.yaml."""
+    """Both the server and its client."""
 
-    def __init__(self, *, style: str, delay_s: float) -> None:
-        self._style: AgentStyle = agent_style(style)
-        self._delay_s = delay_s
+    def __init__(self, config: DemonstratorConfig) -> None:
+        self._style: AgentStyle = agent_style(config.style)
+        self._delay_s = config.delay_s
         self._renderer: TemplateRenderer | None = None
         self._encode: Callable[[str], Int32] | None = None
         self._state = Path()

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import itertools
 import random
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from typing_extensions import override
+
+from rl_agent.config.model import ModelConfig
 from rl_agent.embedded.agent_style import SYSTEM_PROMPT, agent_style
 from rl_agent.embedded.demonstration import END, replies
 from rl_agent.embedded.toy import toy_tasks
@@ -46,39 +50,42 @@ LAYERS: Final = 2
 """Width beats depth here: copying two names from the file takes two layers."""
 
 
-class TinyPolicy:
-    """Provides the folder of the tiny policy. Built from conf/model/tiny.yaml."""
+@dataclass(kw_only=True)
+class TinyPolicyConfig(ModelConfig):
+    """The embedded default's policy: 1.4 million parameters, learns in minutes on two cores."""
 
-    def __init__(
-        self,
-        *,
-        name: str,
-        path: str | None,
-        renderer: str,
-        tool_parser: str | None,
-        reasoning_parser: str | None,
-        style: str,
-        warm_start: bool,
-    ) -> None:
-        self.name = name
-        self.path = path
-        self.renderer = renderer
-        self.tool_parser = tool_parser
-        self.reasoning_parser = reasoning_parser
-        self.style = style
-        self.warm_start = warm_start
+    name: str = "tiny"
+    renderer: str = "template"
+    style: str | None = "claude_code"
+    """The agent CLI whose exact output it knows; its shipped warm start belongs to one."""
+    warm_start: bool = True
+    """Start from the shipped weights. False: from random ones, which cannot act (for job=sft)."""
+
+    @override
+    def build(self) -> TinyPolicy:
+        return TinyPolicy(self)
+
+
+class TinyPolicy:
+    """Provides the folder of the tiny policy."""
+
+    def __init__(self, config: TinyPolicyConfig) -> None:
+        if config.style is None:
+            raise ConfigError("model.style is null. Name the agent CLI whose form the tiny policy knows.")
+        self._style = config.style
+        self._config = config
 
     def folder(self, scratch: Path) -> Path:
         """The Hugging Face folder: `path` if set, the shipped warm start, or a new one without weights under `scratch`."""
-        if self.path is not None:
-            return Path(self.path)
-        agent_style(self.style)
-        if not self.warm_start:
-            return create(scratch / "tiny", self.style)
-        shipped = WARM_STARTS / self.style
+        if self._config.path is not None:
+            return Path(self._config.path)
+        agent_style(self._style)
+        if not self._config.warm_start:
+            return create(scratch / "tiny", self._style)
+        shipped = WARM_STARTS / self._style
         if not (shipped / "model.safetensors").is_file():
             raise ConfigError(
-                f"there is no warm start in {shipped}; make one: python -m rl_agent job=sft harness={self.style}"
+                f"there is no warm start in {shipped}; make one: python -m rl_agent job=sft harness={self._style}"
             )
         return shipped
 

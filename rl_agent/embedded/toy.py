@@ -11,7 +11,6 @@ import zlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from rl_agent.config.data import ToySplit
 from rl_agent.embedded.toy_kinds import ARGUMENTS, FILES, FUNCTIONS, KINDS, BugKind
 from rl_agent.errors import ConfigError
 from rl_agent.tasks.task import EvalCmdSpec, Task
@@ -128,7 +127,7 @@ def generate(kind: BugKind, key: str, *, held_out: bool) -> ToyTask:
 
 def toy_tasks(seed: int, split: str, kinds: Sequence[str], start: int = 0) -> Iterator[ToyTask]:
     """An endless stream of toy tasks, one of each kind in turn. `split` is `train` or `held_out`."""
-    chosen = [_kind(name) for name in kinds]
+    chosen = [bug_kind(name) for name in kinds]
     index = start
     while True:
         yield generate(chosen[index % len(chosen)], f"{split}-{seed}-{index}", held_out=split == "held_out")
@@ -141,36 +140,8 @@ def held_out_tasks(kinds: Sequence[str]) -> list[ToyTask]:
     return [next(stream) for _ in range(HELD_OUT_SIZE)]
 
 
-def _kind(name: str) -> BugKind:
+def bug_kind(name: str) -> BugKind:
+    """Return a kind of bug by name. Raises ConfigError for an unknown one."""
     if name not in KINDS:
         raise ConfigError(f"data.kinds: no toy bug of kind `{name}`. Known: {', '.join(KINDS)}.")
     return KINDS[name]
-
-
-class ToyTasks:
-    """The toy tasks as a task source."""
-
-    def __init__(
-        self,
-        *,
-        kinds: list[str],
-        image: str,
-        split: ToySplit = ToySplit.train,
-        planted: int = 0,
-        replay: str | None = None,
-    ) -> None:
-        if not kinds:
-            raise ConfigError("data.kinds is empty: name at least one kind of toy bug")
-        self.kinds = kinds
-        self.image = image
-        self.split = split
-        self.planted = planted
-        self.replay = replay
-        for name in kinds:
-            _kind(name)
-
-    def tasks(self, seed: int, start: int = 0) -> Iterator[Task]:
-        """See TaskSource. The held-out tasks are the same for every seed."""
-        of = 0 if self.split is ToySplit.held_out else seed
-        for position, toy in enumerate(toy_tasks(of, self.split.value, self.kinds, start), start=start):
-            yield toy.planted(self.image, position) if position < self.planted else toy.as_task(self.image)

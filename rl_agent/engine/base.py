@@ -99,7 +99,7 @@ class Engine(Sampler, Protocol):
 
 
 class EngineServer(Protocol):
-    """What runs an engine. Built from config (`engine._target_`) where it is started and wherever it is used."""
+    """Runs an engine. Built by `EngineConfig.build`, where it is started and wherever it is used."""
 
     async def start(
         self,

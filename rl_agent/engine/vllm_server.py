@@ -12,19 +12,20 @@ import re
 import shutil
 import signal
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import aiohttp
+from omegaconf import MISSING
+from typing_extensions import override
 
+from rl_agent.config.engine import EngineConfig
 from rl_agent.engine.vllm_client import VllmEngine
 from rl_agent.errors import ConfigError, EngineError
 from rl_agent.ports import LOOPBACK, hold_port, number
 from rl_agent.secrets import child_environment, is_root
-
-if TYPE_CHECKING:
-    from rl_agent.config.engine import UpdateMode
 
 SERVED_NAME: Final = "policy"
 _KEEP_ALIVE_S: Final = 3600
@@ -38,45 +39,36 @@ _ECHO: Final = re.compile(r"[Rr]oot cause above")
 """What a process says when another one has failed."""
 
 
+@dataclass(kw_only=True)
+class VllmConfig(EngineConfig):
+    """vLLM's own server, in a process tree of its own."""
+
+    max_num_seqs: int = 256
+    eager: bool = False
+    """Skip compilation: starts faster, samples slower."""
+    cpu_kv_cache_gb: int | None = None
+    """CPU only: memory for the KV cache."""
+    cpu_threads_bind: str | None = None
+    """CPU only: cores of the OpenMP threads, as in vLLM's VLLM_CPU_OMP_THREADS_BIND."""
+    nice: int = 0
+    """Process niceness; below 0 (root) it goes before the agents on a shared machine."""
+    startup_timeout_s: float = 900.0
+    request_timeout_s: float = 1800.0
+    probe_tolerance: float = MISSING
+    """Largest difference between the log-probabilities of trainer and engine that a weight push may show."""
+    extra_args: list[str] = field(default_factory=list)
+    """Appended to vLLM's command line."""
+
+    @override
+    def build(self) -> VllmServer:
+        return VllmServer(self)
+
+
 class VllmServer:
     """One `vllm.entrypoints.openai.api_server`. Built from config; `start` and `stop` own the process tree."""
 
-    def __init__(
-        self,
-        *,
-        host: str,
-        port: int,
-        update_mode: UpdateMode,
-        dtype: str,
-        max_model_len: int | None,
-        max_num_seqs: int,
-        tensor_parallel: int,
-        eager: bool,
-        gpu_memory_utilization: float | None,
-        cpu_kv_cache_gb: int | None,
-        cpu_threads_bind: str | None,
-        nice: int,
-        startup_timeout_s: float,
-        request_timeout_s: float,
-        probe_tolerance: float,
-        extra_args: list[str],
-    ) -> None:
-        self.host = host
-        self.port = port
-        self.update_mode = update_mode
-        self.dtype = dtype
-        self.max_model_len = max_model_len
-        self.max_num_seqs = max_num_seqs
-        self.tensor_parallel = tensor_parallel
-        self.eager = eager
-        self.gpu_memory_utilization = gpu_memory_utilization
-        self.cpu_kv_cache_gb = cpu_kv_cache_gb
-        self.cpu_threads_bind = cpu_threads_bind
-        self.nice = nice
-        self.startup_timeout_s = startup_timeout_s
-        self.request_timeout_s = request_timeout_s
-        self.probe_tolerance = probe_tolerance
-        self.extra_args = extra_args
+    def __init__(self, config: VllmConfig) -> None:
+        self._config = config
         self.url = ""
         self._process: asyncio.subprocess.Process | None = None
         self._log: Path | None = None
@@ -101,22 +93,22 @@ class VllmServer:
             raise ConfigError(
                 f"model folder {model_folder} has no config.json; set model.path to a Hugging Face folder"
             )
-        host = node_address if self.host == "auto" else self.host
+        host = node_address if self._config.host == "auto" else self._config.host
         self._log = log
         self._temporary = TemporaryDirectory(prefix="rl_agent-vllm-", ignore_cleanup_errors=True)
-        with hold_port(host, self.port, key="engine.port") as held:  # vLLM takes half a minute before it binds
+        with hold_port(host, self._config.port, key="engine.port") as held:  # vLLM takes half a minute before it binds
             port = number(held)
             self.url = f"http://{host}:{port}"
             with log.open("ab") as output:
                 self._process = await asyncio.create_subprocess_exec(
-                    *_own_process_tree(self.nice),
+                    *_own_process_tree(self._config.nice),
                     sys.executable,
                     "-m",
                     "vllm.entrypoints.openai.api_server",
                     *self._arguments(model_folder, weight_backend, max_context_tokens),
                     *("--host", host, "--port", str(port)),
                     *(("--enable-sleep-mode",) if sleeps else ()),
-                    *self.extra_args,
+                    *self._config.extra_args,
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=output,
                     stderr=asyncio.subprocess.STDOUT,
@@ -124,19 +116,19 @@ class VllmServer:
                     start_new_session=True,
                     cwd=log.parent,
                 )
-            _set_session_nice(self._process.pid, self.nice)
+            _set_session_nice(self._process.pid, self._config.nice)
             await self._started()
         return self.url
 
     async def _started(self) -> None:
         """Wait until the server answers; whatever was started is stopped if it does not."""
         try:
-            async with asyncio.timeout(self.startup_timeout_s):
+            async with asyncio.timeout(self._config.startup_timeout_s):
                 await self._until_healthy()
         except TimeoutError:
             await self.stop()
             raise EngineError(
-                f"vLLM did not answer within engine.startup_timeout_s={self.startup_timeout_s:.0f} s. {self._last_words()}"
+                f"vLLM did not answer within engine.startup_timeout_s={self._config.startup_timeout_s:.0f} s. {self._last_words()}"
             ) from None
         except BaseException:
             await self.stop()
@@ -146,22 +138,22 @@ class VllmServer:
         """See `engine.base.EngineServer`."""
         return VllmEngine(
             url=address,
-            request_timeout_s=self.request_timeout_s,
-            probe_tolerance=self.probe_tolerance,
-            update_mode=self.update_mode,
+            request_timeout_s=self._config.request_timeout_s,
+            probe_tolerance=self._config.probe_tolerance,
+            update_mode=self._config.update_mode,
         )
 
     def _arguments(self, model_folder: Path, weight_backend: str, max_context_tokens: int) -> list[str]:
         arguments = ["--model", str(model_folder), "--served-model-name", SERVED_NAME]
-        arguments += ["--dtype", self.dtype, "--max-model-len", str(self.max_model_len or max_context_tokens)]
-        arguments += ["--max-num-seqs", str(self.max_num_seqs), "--tensor-parallel-size", str(self.tensor_parallel)]
+        arguments += ["--dtype", self._config.dtype, "--max-model-len", str(self._config.max_model_len or max_context_tokens)]
+        arguments += ["--max-num-seqs", str(self._config.max_num_seqs), "--tensor-parallel-size", str(self._config.tensor_parallel)]
         arguments += ["--enable-scale-out", "--disable-uvicorn-access-log", "--enable-prompt-tokens-details"]
         arguments += ["--worker-extension-cls", "rl_agent.weights.vllm_receiver.WorkerExtension"]
         arguments += ["--weight-transfer-config", f'{{"backend":"{weight_backend}"}}']
-        if self.eager:
+        if self._config.eager:
             arguments.append("--enforce-eager")
-        if self.gpu_memory_utilization is not None:
-            arguments += ["--gpu-memory-utilization", str(self.gpu_memory_utilization)]
+        if self._config.gpu_memory_utilization is not None:
+            arguments += ["--gpu-memory-utilization", str(self._config.gpu_memory_utilization)]
         return arguments
 
     def _environment(self, temporary: str) -> dict[str, str]:
@@ -175,10 +167,10 @@ class VllmServer:
             "VLLM_HTTP_TIMEOUT_KEEP_ALIVE": str(_KEEP_ALIVE_S),
             "KMP_BLOCKTIME": "0",  # an OpenMP thread that waits must not spin on a core that agents need
         }
-        if self.cpu_kv_cache_gb is not None:
-            environment["VLLM_CPU_KVCACHE_SPACE"] = str(self.cpu_kv_cache_gb)
-        if self.cpu_threads_bind is not None:
-            environment["VLLM_CPU_OMP_THREADS_BIND"] = self.cpu_threads_bind
+        if self._config.cpu_kv_cache_gb is not None:
+            environment["VLLM_CPU_KVCACHE_SPACE"] = str(self._config.cpu_kv_cache_gb)
+        if self._config.cpu_threads_bind is not None:
+            environment["VLLM_CPU_OMP_THREADS_BIND"] = self._config.cpu_threads_bind
         return environment
 
     async def _until_healthy(self) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from typing_extensions import override
+
+from rl_agent.config.grader import GraderConfig
 from rl_agent.graders.eval_cmd import EvalCmdJudge
 from rl_agent.graders.f2p import F2pJudge
 from rl_agent.graders.judge import PatchGrader
@@ -15,6 +19,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rl_agent.graders.judge import Judge
+
+
+@dataclass(kw_only=True)
+class AutoConfig(GraderConfig):
+    """Judges each task by the kind of specification that it brings."""
+
+    @override
+    def build(self) -> Auto:
+        return Auto(self)
 
 
 class Auto(PatchGrader):

@@ -55,7 +55,7 @@ class Verdict:
 
 
 class Grader(Protocol):
-    """Judges patches. Built from config (`grader._target_`); its constructor takes exactly the fields of its schema."""
+    """Judges patches. Built by `GraderConfig.build`."""
 
     async def grade(self, task: Task, patch: bytes, provider: SandboxProvider, *, even_empty: bool = False) -> Verdict:
         """Apply `patch` to a clean copy of the task's repository in a fresh sandbox and run its tests there.

@@ -6,8 +6,12 @@ names tests, pytest itself must have seen each of them pass besides.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from typing_extensions import override
+
+from rl_agent.config.grader import GraderConfig
 from rl_agent.graders import confirm
 from rl_agent.graders.base import Verdict, VerdictStatus
 from rl_agent.graders.judge import CACHES_OFF, Assets, PatchGrader
@@ -18,7 +22,7 @@ from rl_agent.workspace.workspace import printed
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rl_agent.graders.judge import Judge, Options, Trial
+    from rl_agent.graders.judge import Judge, Trial
 
 
 class EvalCmdJudge:
@@ -29,7 +33,7 @@ class EvalCmdJudge:
         named = (name.partition("::")[0] for name in (*spec.fail_to_pass, *spec.pass_to_pass))
         return tuple(dict.fromkeys((*spec.test_files, *named)))
 
-    def assets(self, spec: EvalCmdSpec, options: Options) -> Assets:
+    def assets(self, spec: EvalCmdSpec, options: GraderConfig) -> Assets:
         """See `Judge.assets`."""
         return Assets(hidden=spec.files, tools=confirm.plugin() if _names_tests(spec, options) else {})
 
@@ -60,8 +64,17 @@ class EvalCmdJudge:
         )
 
 
-def _names_tests(spec: EvalCmdSpec, options: Options) -> bool:
+def _names_tests(spec: EvalCmdSpec, options: GraderConfig) -> bool:
     return options.strict and bool(spec.fail_to_pass or spec.pass_to_pass)
+
+
+@dataclass(kw_only=True)
+class EvalCmdConfig(GraderConfig):
+    """The task's own command: exit code 0 means solved."""
+
+    @override
+    def build(self) -> EvalCmd:
+        return EvalCmd(self)
 
 
 class EvalCmd(PatchGrader):

@@ -7,8 +7,12 @@ import asyncio
 import json
 import secrets
 from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from typing_extensions import override
+
+from rl_agent.config.grader import GraderConfig
 from rl_agent.graders.base import Verdict, VerdictStatus
 from rl_agent.graders.judge import CACHES_OFF, TOOLS, Assets, PatchGrader
 from rl_agent.graders.names import Named
@@ -20,7 +24,7 @@ from rl_agent.workspace.workspace import printed
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rl_agent.graders.judge import Judge, Options, Trial
+    from rl_agent.graders.judge import Judge, Trial
 
 RUNNER: Final = "run_pytest.py"
 NAME_SHOWN: Final = 200
@@ -38,7 +42,7 @@ class F2pJudge:
         script = [spec.script_path] if spec.script else []
         return tuple(dict.fromkeys((*named, *brought, *script, *spec.test_files)))
 
-    def assets(self, spec: F2pSpec, options: Options) -> Assets:
+    def assets(self, spec: F2pSpec, options: GraderConfig) -> Assets:
         """See `Judge.assets`."""
         if not options.strict:
             return Assets()
@@ -106,7 +110,7 @@ def _request(spec: F2pSpec, trial: Trial) -> tuple[F2pSpec, dict[str, Any]]:
 
 
 def _verdict(
-    report: dict[str, Any], named: F2pSpec, changed: dict[Signal, list[str]], *, log: str, options: Options
+    report: dict[str, Any], named: F2pSpec, changed: dict[Signal, list[str]], *, log: str, options: GraderConfig
 ) -> Verdict:
     results: list[str] = report["results"]
     if report["changed"]:
@@ -207,6 +211,15 @@ async def _lenient(trial: Trial, spec: F2pSpec) -> Verdict:
         tests_failed=int(not solved),
         log=log,
     )
+
+
+@dataclass(kw_only=True)
+class F2pConfig(GraderConfig):
+    """Named tests of pytest, each of which must be seen and pass."""
+
+    @override
+    def build(self) -> F2p:
+        return F2p(self)
 
 
 class F2p(PatchGrader):

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
-from rl_agent.config.grader import grading_s
 from rl_agent.errors import GraderError, SandboxError, SetupError
 from rl_agent.graders.base import Verdict, VerdictStatus
 from rl_agent.graders.screen import Problem, Screened, in_the_way, protection, screen
@@ -25,6 +24,7 @@ from rl_agent.workspace.workspace import booted, make_repository, printed, requi
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from rl_agent.config.grader import GraderConfig
     from rl_agent.sandboxes.base import Sandbox, SandboxProvider
     from rl_agent.tasks.task import Task
     from rl_agent.workspace.workspace import Files
@@ -72,25 +72,6 @@ chown -R agent: .
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """The configuration of a grader, see `config.grader.GraderConfig`."""
-
-    timeout_s: float
-    setup_timeout_s: float
-    retries: int
-    max_patch_bytes: int
-    max_files: int
-    max_log_bytes: int
-    protected_paths: tuple[str, ...]
-    strict: bool
-    apply_fallbacks: tuple[str, ...]
-    penalty: float
-    plugin_autoload: bool
-    skipped_pass_to_pass: bool
-    parser_timeout_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Assets:
     """What a judge brings into the grading sandbox."""
 
@@ -107,7 +88,7 @@ class Trial:
 
     sandbox: Sandbox
     task: Task
-    options: Options
+    options: GraderConfig
     touched: tuple[str, ...] = ()
     """Paths that the patch changes."""
 
@@ -118,7 +99,7 @@ class Judge(Protocol):
     def test_files(self, spec: Any) -> Sequence[str]:
         """Paths (or patterns) of the tests that the specification names: what a patch does to them does not count."""
 
-    def assets(self, spec: Any, options: Options) -> Assets:
+    def assets(self, spec: Any, options: GraderConfig) -> Assets:
         """What is needed in the grading sandbox."""
 
     async def run(self, trial: Trial, spec: Any) -> Verdict:
@@ -131,43 +112,13 @@ class PatchGrader:
     judges: ClassVar[Mapping[type, Judge]] = {}
     """Kind of specification -> its judge."""
 
-    def __init__(
-        self,
-        *,
-        timeout_s: float,
-        setup_timeout_s: float,
-        retries: int,
-        max_patch_bytes: int,
-        max_files: int,
-        max_log_bytes: int,
-        protected_paths: Sequence[str],
-        strict: bool,
-        apply_fallbacks: Sequence[str],
-        penalty: float,
-        plugin_autoload: bool,
-        skipped_pass_to_pass: bool,
-        parser_timeout_s: float,
-    ) -> None:
-        self._options = Options(
-            timeout_s=timeout_s,
-            setup_timeout_s=setup_timeout_s,
-            retries=retries,
-            max_patch_bytes=max_patch_bytes,
-            max_files=max_files,
-            max_log_bytes=max_log_bytes,
-            protected_paths=tuple(protected_paths),
-            strict=strict,
-            apply_fallbacks=tuple(str(rung) for rung in apply_fallbacks),
-            penalty=penalty,
-            plugin_autoload=plugin_autoload,
-            skipped_pass_to_pass=skipped_pass_to_pass,
-            parser_timeout_s=parser_timeout_s,
-        )
+    def __init__(self, config: GraderConfig) -> None:
+        self._config = config
 
     def require_usable(self, task: Task) -> None:
         """Raise ConfigError if tasks of this kind cannot be judged here: an optional package is missing."""
         with contextlib.suppress(SetupError):  # a fault of this one task
-            self._judge_of(task).assets(task.grader, self._options)
+            self._judge_of(task).assets(task.grader, self._config)
 
     async def grade(self, task: Task, patch: bytes, provider: SandboxProvider, *, even_empty: bool = False) -> Verdict:
         """See `Grader.grade`."""
@@ -190,7 +141,7 @@ class PatchGrader:
         return judge
 
     def _screen(self, task: Task, judge: Judge, patch: bytes) -> Screened:
-        options = self._options
+        options = self._config
         if reason := why_not_captured(patch):
             return _inapplicable(reason)
         hidden = [pattern for path in task.hidden_paths for pattern in (path, f"{path}/*")]
@@ -205,7 +156,7 @@ class PatchGrader:
     async def _retry(self, task: Task, judge: Judge, patch: bytes, provider: SandboxProvider) -> Verdict:
         started, lost = time.monotonic(), ""
         metadata: dict[str, Any] = {}
-        for _ in range(1 + self._options.retries):
+        for _ in range(1 + self._config.retries):
             try:
                 verdict = await self._judge(task, judge, patch, provider)
             except (SandboxError, GraderError) as error:
@@ -220,8 +171,8 @@ class PatchGrader:
         return Verdict(status=VerdictStatus.INFRA_ERROR, reward=None, log=lost, seconds=seconds, metadata=metadata)
 
     async def _judge(self, task: Task, judge: Judge, patch: bytes, provider: SandboxProvider) -> Verdict:
-        options = self._options
-        lifetime = grading_s(options.setup_timeout_s, options.timeout_s)
+        options = self._config
+        lifetime = options.sandbox_lifetime_s
         labels = {"task": task.task_id, "role": "grading"}
         async with booted(provider, task, lifetime_s=lifetime, network=Network.NONE, labels=labels) as sandbox:
             made = await make_repository(
@@ -256,7 +207,7 @@ class PatchGrader:
             metadata["signals"] = {str(name): sorted(set(where)) for name, where in found.items()}
         reward = verdict.reward
         if found and reward is not None:
-            reward -= self._options.penalty
+            reward -= self._config.penalty
         return replace(verdict, reward=reward, metadata=metadata)
 
 
@@ -265,7 +216,7 @@ def _inapplicable(reason: str) -> Screened:
     return Screened(patch=b"", sections=(), problem=problem)
 
 
-def _brought(judge: Judge, task: Task, options: Options) -> list[str]:
+def _brought(judge: Judge, task: Task, options: GraderConfig) -> list[str]:
     """The files that the judge brings; none yet where the task is at fault, which is said when they are wanted."""
     with contextlib.suppress(SetupError):
         assets = judge.assets(task.grader, options)
@@ -284,10 +235,10 @@ def _early(screened: Screened, *, even_empty: bool) -> Verdict | None:
     return Verdict(status=status, reward=0.0, log=f"nothing of the patch reaches the tests: {listed}")
 
 
-def _apply_script(options: Options) -> str:
+def _apply_script(options: GraderConfig) -> str:
     if options.strict and not options.apply_fallbacks:
         return APPLY
-    rungs = ("strict", *options.apply_fallbacks) if options.strict else ("3way", "strict", "fuzz")
+    rungs = ("strict", *(rung.value for rung in options.apply_fallbacks)) if options.strict else ("3way", "strict", "fuzz")
     return f'RUNGS="{" ".join(rungs)}"\n' + APPLY_BY_RUNGS
 
 

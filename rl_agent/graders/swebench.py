@@ -6,8 +6,12 @@ skipped tests, and takes what a log says for what happened) counts with `grader.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from typing_extensions import override
+
+from rl_agent.config.grader import GraderConfig
 from rl_agent.errors import SetupError
 from rl_agent.graders import confirm
 from rl_agent.graders.base import Verdict, VerdictStatus
@@ -23,7 +27,7 @@ from rl_agent.workspace.workspace import printed
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rl_agent.graders.judge import Judge, Options, Trial
+    from rl_agent.graders.judge import Judge, Trial
     from rl_agent.graders.swebench_package import Package
 
 SCRIPT: Final = "swebench_eval.sh"
@@ -40,7 +44,7 @@ class SweBenchJudge:
         patch = str(spec.instance.get("test_patch") or "")
         return tuple(path.decode(errors="replace") for path in touched_paths(patch.encode()))
 
-    def assets(self, spec: SweBenchSpec, options: Options) -> Assets:
+    def assets(self, spec: SweBenchSpec, options: GraderConfig) -> Assets:
         """See `Judge.assets`. Raises ConfigError without the package, SetupError for a row that it does not know."""
         script = package_of(spec.instance).script
         if not options.strict:
@@ -113,6 +117,15 @@ def package_verdict(report: Mapping[str, Any], log: str) -> Verdict:
         log=log,
         metadata={"tests_missed": dict(list(missed.items())[:20])} if missed else {},
     )
+
+
+@dataclass(kw_only=True)
+class SweBenchConfig(GraderConfig):
+    """The `swebench` package (optional extra `swebench`)."""
+
+    @override
+    def build(self) -> SweBench:
+        return SweBench(self)
 
 
 class SweBench(PatchGrader):

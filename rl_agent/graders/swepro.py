@@ -10,8 +10,12 @@ import json
 import re
 import shlex
 from dataclasses import replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from typing_extensions import override
+
+from rl_agent.config.grader import GraderConfig
 from rl_agent.errors import SetupError
 from rl_agent.graders import confirm
 from rl_agent.graders.base import Verdict, VerdictStatus
@@ -26,7 +30,7 @@ from rl_agent.workspace.workspace import PRIVATE, printed
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rl_agent.graders.judge import Judge, Options, Trial
+    from rl_agent.graders.judge import Judge, Trial
     from rl_agent.sandboxes.base import ExecResult
 
 OTHER_TESTS: Final = (
@@ -53,7 +57,7 @@ class SweProJudge:
         roots = [path for path in (*spec.selected_test_files, *named) if _FILE.fullmatch(path) and "/" not in path]
         return tuple(dict.fromkeys((*files, *roots, *restored, *OTHER_TESTS)))
 
-    def assets(self, spec: SweProSpec, options: Options) -> Assets:
+    def assets(self, spec: SweProSpec, options: GraderConfig) -> Assets:
         """See `Judge.assets`."""
         if not options.strict:
             return Assets()
@@ -164,6 +168,15 @@ async def _lenient(trial: Trial, spec: SweProSpec) -> Verdict:
         tests_failed=len(wanted - passed),
         log=log,
     )
+
+
+@dataclass(kw_only=True)
+class SweProConfig(GraderConfig):
+    """SWE-bench Pro: a run script in the sandbox, a parser over its log on this machine."""
+
+    @override
+    def build(self) -> SwePro:
+        return SwePro(self)
 
 
 class SwePro(PatchGrader):

@@ -49,15 +49,10 @@ class HarnessResult:
 
 
 class Harness(Protocol):
-    """One agent CLI. Built from config (`harness._target_`); its constructor takes exactly the fields of its schema."""
+    """One agent CLI. Built by `HarnessConfig.build`."""
 
-    @property
-    def dialect(self) -> str:
-        """Dotted path of the adapter dialect (a class) that the CLI speaks."""
-
-    @property
-    def assets(self) -> Sequence[Asset]:
-        """What a sandbox must be booted with. Raises HarnessError, with the remedy, when the CLI was not fetched."""
+    def find_assets(self) -> Sequence[Asset]:
+        """Return what a sandbox must be booted with. Raises HarnessError if the CLI was not fetched."""
 
     async def install(self, sandbox: Sandbox) -> None:
         """Put the configuration into the sandbox (once a sandbox, before `run`)."""

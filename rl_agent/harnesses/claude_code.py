@@ -7,16 +7,22 @@ from __future__ import annotations
 
 import json
 import shlex
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Final
 
+from typing_extensions import override
+
+from rl_agent.config.harness import HarnessConfig
+from rl_agent.config.plug_in import Problem
 from rl_agent.errors import ConfigError
 from rl_agent.harnesses.base import ExitReason
 from rl_agent.harnesses.cli_files import CLAUDE_CODE, program_assets
 from rl_agent.harnesses.run import check_prompt, check_tools, prompt, result_of, run_cli
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from rl_agent.config.schema import Config
     from rl_agent.harnesses.base import Budget, HarnessResult
     from rl_agent.sandboxes.base import Asset, Sandbox
     from rl_agent.tasks.task import Task
@@ -53,101 +59,83 @@ FIXED_ENVIRONMENT: Final = {
 }
 
 
+@dataclass(kw_only=True)
+class ClaudeCodeConfig(HarnessConfig):
+    """Claude Code, headless."""
+
+    dialect: ClassVar[str] = "rl_agent.adapters.anthropic_messages.AnthropicMessages"
+    bare: bool = True
+    """Claude Code's --bare: no reminders, no CLAUDE.md, short prompts; offers the tools Bash, Edit and Read only."""
+    max_output_tokens: int = 8192
+    """Most tokens that one reply may ask for; the configured sampling can only lower it."""
+
+    @override
+    def build(self) -> ClaudeCode:
+        return ClaudeCode(self)
+
+    @override
+    def problems(self, config: Config) -> Iterator[Problem]:
+        if self.investigator and self.bare:
+            yield Problem("harness.investigator", "Claude Code's --bare has no sub-agents.", "Set harness.bare=false.")
+
+
 class ClaudeCode:
     """See `Harness`."""
 
-    def __init__(
-        self,
-        *,
-        binary: str | None,
-        cli_tarball: str | None,
-        node_tarball: str | None,
-        cache_dir: str | None,
-        prompt: str,
-        system_prompt: str | None,
-        tools: list[str],
-        model_name: str,
-        max_turns: int | None,
-        time_budget_s: float,
-        max_context_tokens: int,
-        bash_timeout_s: float,
-        compaction: int | None,
-        investigator: bool,
-        extra_args: list[str],
-        extra_env: dict[str, str],
-        bare: bool,
-        max_output_tokens: int,
-    ) -> None:
-        check_prompt(prompt)
-        if bare:
-            check_tools(tools, BARE_TOOLS, "with harness.bare Claude Code knows only")
-        if investigator and bare:
+    def __init__(self, config: ClaudeCodeConfig) -> None:
+        check_prompt(config.prompt)
+        if config.bare:
+            check_tools(config.tools, BARE_TOOLS, "with harness.bare Claude Code knows only")
+        if config.investigator and config.bare:
             raise ConfigError("harness.investigator needs harness.bare=false: Claude Code's --bare knows no sub-agents")
-        if investigator and "Read" not in tools:
+        if config.investigator and "Read" not in config.tools:
             raise ConfigError(
                 "harness.investigator needs Read among harness.tools: it has no tool that the main agent lacks"
             )
-        self._binary = binary
-        self._cli_tarball = cli_tarball
-        self._node_tarball = node_tarball
-        self._cache_dir = cache_dir
-        self._prompt = prompt
-        self._time_budget_s = time_budget_s
+        self._config = config
         self._arguments = [
-            *(["--bare"] if bare else []),
-            *(["--system-prompt", system_prompt] if system_prompt is not None else []),
+            *(["--bare"] if config.bare else []),
+            *(["--system-prompt", config.system_prompt] if config.system_prompt is not None else []),
             *(
                 "--tools",
-                ",".join([*tools, "Agent"] if investigator else tools),
+                ",".join([*config.tools, "Agent"] if config.investigator else config.tools),
                 "--output-format",
                 "stream-json",
                 "--verbose",
             ),
-            *(_investigator() if investigator else ()),
+            *(_investigator() if config.investigator else ()),
             *("--dangerously-skip-permissions", "--session-id", SESSION_ID),
-            *(["--max-turns", str(max_turns)] if max_turns is not None else []),
-            *extra_args,
+            *(["--max-turns", str(config.max_turns)] if config.max_turns is not None else []),
+            *config.extra_args,
         ]
-        bash_ms = str(round(bash_timeout_s * 1000))
+        bash_ms = str(round(config.bash_timeout_s * 1000))
         compact = {"DISABLE_AUTO_COMPACT": "1"}
-        if compaction is not None:
-            percent = max(1, round(100 * compaction / max_context_tokens))
+        if config.compaction is not None:
+            percent = max(1, round(100 * config.compaction / config.max_context_tokens))
             compact = {"CLAUDE_AUTOCOMPACT_PCT_OVERRIDE": str(percent)}
         self._environment = {
             **FIXED_ENVIRONMENT,
             **dict.fromkeys(
-                ("ANTHROPIC_MODEL", "ANTHROPIC_DEFAULT_HAIKU_MODEL", "ANTHROPIC_SMALL_FAST_MODEL"), model_name
+                ("ANTHROPIC_MODEL", "ANTHROPIC_DEFAULT_HAIKU_MODEL", "ANTHROPIC_SMALL_FAST_MODEL"), config.model_name
             ),
-            "CLAUDE_CODE_MAX_CONTEXT_TOKENS": str(max_context_tokens),
-            "CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(max_output_tokens),
+            "CLAUDE_CODE_MAX_CONTEXT_TOKENS": str(config.max_context_tokens),
+            "CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(config.max_output_tokens),
             "BASH_DEFAULT_TIMEOUT_MS": bash_ms,
             "BASH_MAX_TIMEOUT_MS": bash_ms,
             **compact,
-            **extra_env,
+            **config.extra_env,
         }
 
-    @property
-    def dialect(self) -> str:
-        """See `Harness.dialect`."""
-        return "rl_agent.adapters.anthropic_messages.AnthropicMessages"
-
-    @property
-    def assets(self) -> Sequence[Asset]:
-        """See `Harness.assets`."""
-        return program_assets(
-            CLAUDE_CODE,
-            binary=self._binary,
-            cli_tarball=self._cli_tarball,
-            node_tarball=self._node_tarball,
-            cache_dir=self._cache_dir,
-        )
+    def find_assets(self) -> Sequence[Asset]:
+        """See `Harness.find_assets`."""
+        return program_assets(CLAUDE_CODE, self._config)
 
     async def install(self, sandbox: Sandbox) -> None:
         """Nothing to put: flags and environment say it all."""
 
     async def run(self, sandbox: Sandbox, *, task: Task, base_url: str, token: str, budget: Budget) -> HarnessResult:
         """See `Harness.run`."""
-        words = [CLAUDE_CODE.target, "-p", prompt(self._prompt, task), *self._arguments]
+        words = [CLAUDE_CODE.target, "-p", prompt(self._config.prompt, task), *self._arguments]
         environment = {**self._environment, "ANTHROPIC_BASE_URL": base_url, "ANTHROPIC_API_KEY": token}
         result, last = await run_cli(
             sandbox,
@@ -155,7 +143,7 @@ class ClaudeCode:
             name="Claude Code",
             task=task,
             env=environment,
-            time_s=min(self._time_budget_s, budget.time_s),
+            time_s=min(self._config.time_budget_s, budget.time_s),
         )
         return result_of(result, _reason(result.exit_code, last, timed_out=result.timed_out))
 

@@ -80,19 +80,18 @@ def cached_program(pin: Pin, cache: Path) -> Path:
     return cache / f"{pin.name}-{pin.version}" / pin.program
 
 
-def program_assets(
-    pin: Pin, *, binary: str | None, cli_tarball: str | None, node_tarball: str | None, cache_dir: str | None
-) -> list[Asset]:
-    """What a sandbox needs to run the CLI: the given program, the given package's, or the pinned one from the cache."""
-    cache = cache_folder(cache_dir)
+def program_assets(pin: Pin, config: HarnessConfig) -> list[Asset]:
+    """Return what a sandbox needs to run the CLI: the given program, the given package's, or the pinned one from the cache."""
+    binary, cli_tarball, node_tarball = config.binary, config.cli_tarball, config.node_tarball
+    cache = cache_folder(config.cache_dir)
     if binary is None and cli_tarball is not None:
         assets = _packaged(pin, Path(cli_tarball).expanduser(), cache)
     else:
-        source, remedy = cached_program(pin, cache), "run `make setup`, which fetches the pinned CLIs"
+        source, remedy = cached_program(pin, cache), "Run `make setup`, which fetches the pinned CLIs"
         if binary is not None:
-            source, remedy = Path(binary).expanduser(), "point harness.binary at the CLI's program"
+            source, remedy = Path(binary).expanduser(), "Point harness.binary at the CLI's program"
         if not source.is_file():
-            raise HarnessError(f"{pin.name}: there is no program at {source}. Remedy: {remedy}.")
+            raise HarnessError(f"{pin.name}: program not found: {source}. {remedy}.")
         assets = [Asset(source=source.resolve(), target=pin.target)]
     if node_tarball is not None:
         node = unpack_once(Path(node_tarball).expanduser(), None, cache, "node")

@@ -8,16 +8,22 @@ from __future__ import annotations
 
 import json
 import shlex
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from typing_extensions import override
+
+from rl_agent.config.harness import HarnessConfig
+from rl_agent.config.plug_in import Problem
 from rl_agent.errors import ConfigError
 from rl_agent.harnesses.base import ExitReason
 from rl_agent.harnesses.cli_files import CODEX, program_assets
 from rl_agent.harnesses.run import check_prompt, check_tools, prompt, result_of, run_cli
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from rl_agent.config.schema import Config
     from rl_agent.harnesses.base import Budget, HarnessResult
     from rl_agent.sandboxes.base import Asset, Sandbox
     from rl_agent.tasks.task import Task
@@ -48,71 +54,53 @@ API_ERRORS: Final = ("stream disconnected", "Connection failed", "unexpected sta
 """How the last words of one begin that did not reach its API, or only something in between."""
 
 
+@dataclass(kw_only=True)
+class CodexConfig(HarnessConfig):
+    """Codex, headless. It never asks for an output limit: the configured sampling has one."""
+
+    dialect: ClassVar[str] = "rl_agent.adapters.openai_responses.OpenAIResponses"
+
+    @override
+    def build(self) -> Codex:
+        return Codex(self)
+
+    @override
+    def problems(self, config: Config) -> Iterator[Problem]:
+        if self.investigator:
+            yield Problem(
+                "harness.investigator",
+                "Codex gives a sub-agent the tools and permissions of the main agent, so none is read-only.",
+                "Set harness=claude_code harness.bare=false.",
+            )
+
+
 class Codex:
     """See `Harness`."""
 
-    def __init__(
-        self,
-        *,
-        binary: str | None,
-        cli_tarball: str | None,
-        node_tarball: str | None,
-        cache_dir: str | None,
-        prompt: str,
-        system_prompt: str | None,
-        tools: list[str],
-        model_name: str,
-        max_turns: int | None,
-        time_budget_s: float,
-        max_context_tokens: int,
-        bash_timeout_s: float,
-        compaction: int | None,
-        investigator: bool,
-        extra_args: list[str],
-        extra_env: dict[str, str],
-    ) -> None:
-        check_prompt(prompt)
-        check_tools(tools, TOOLS, "Codex can be given")
-        if investigator:
+    def __init__(self, config: CodexConfig) -> None:
+        check_prompt(config.prompt)
+        check_tools(config.tools, TOOLS, "Codex can be given")
+        if config.investigator:
             raise ConfigError(
                 "harness.investigator: Codex 0.171 gives a sub-agent the tools and the permissions of the main agent, so that none "
                 "is read-only. Remedy: harness=claude_code harness.bare=false"
             )
-        if max_turns is not None:
+        if config.max_turns is not None:
             raise ConfigError(
                 "harness.max_turns: Codex has no limit on turns. Remedy: rollout.max_turns, which the adapter keeps"
             )
-        self._binary = binary
-        self._cli_tarball = cli_tarball
-        self._node_tarball = node_tarball
-        self._cache_dir = cache_dir
-        self._prompt = prompt
-        self._time_budget_s = time_budget_s
-        self._extra_args = list(extra_args)
-        self._extra_env = dict(extra_env)
-        window = UNBOUNDED_WINDOW if compaction is None else max_context_tokens
-        self._catalog = json.dumps({"models": [_catalog_entry(model_name, system_prompt, tools, window)]})
-        self._config = _config(model_name, window, compaction, round(bash_timeout_s * 1000))
+        self._config = config
+        window = UNBOUNDED_WINDOW if config.compaction is None else config.max_context_tokens
+        self._catalog = json.dumps({"models": [_catalog_entry(config.model_name, config.system_prompt, config.tools, window)]})
+        self._toml = _config(config.model_name, window, config.compaction, round(config.bash_timeout_s * 1000))
 
-    @property
-    def dialect(self) -> str:
-        """See `Harness.dialect`."""
-        return "rl_agent.adapters.openai_responses.OpenAIResponses"
-
-    @property
-    def assets(self) -> Sequence[Asset]:
-        """See `Harness.assets`."""
-        return program_assets(
-            CODEX,
-            binary=self._binary,
-            cli_tarball=self._cli_tarball,
-            node_tarball=self._node_tarball,
-            cache_dir=self._cache_dir,
-        )
+    def find_assets(self) -> Sequence[Asset]:
+        """See `Harness.find_assets`."""
+        return program_assets(CODEX, self._config)
 
     async def install(self, sandbox: Sandbox) -> None:
         """See `Harness.install`."""
-        files = {"CODEX_CONFIG": self._config, "CODEX_CATALOG": self._catalog}
+        files = {"CODEX_CONFIG": self._toml, "CODEX_CATALOG": self._catalog}
         await sandbox.exec(INSTALL, env=files, timeout=INSTALL_TIMEOUT_S, check=True)
 
     async def run(self, sandbox: Sandbox, *, task: Task, base_url: str, token: str, budget: Budget) -> HarnessResult:
@@ -127,19 +115,19 @@ class Codex:
                 "--dangerously-bypass-approvals-and-sandbox",
             ),
             *("-c", f"model_providers.rl.base_url={json.dumps(base_url + '/v1')}"),
-            *self._extra_args,
+            *self._config.extra_args,
         ]
         command = (
             f'export CODEX_HOME="{HOME}"; exec {shlex.join(words)} '
-            f'-c "model_catalog_json=\\"$CODEX_HOME/catalog.json\\"" {shlex.quote(prompt(self._prompt, task))} </dev/null'
+            f'-c "model_catalog_json=\\"$CODEX_HOME/catalog.json\\"" {shlex.quote(prompt(self._config.prompt, task))} </dev/null'
         )
         result, last = await run_cli(
             sandbox,
             command,
             name="Codex",
             task=task,
-            env={**self._extra_env, TOKEN_VARIABLE: token},
-            time_s=min(self._time_budget_s, budget.time_s),
+            env={**self._config.extra_env, TOKEN_VARIABLE: token},
+            time_s=min(self._config.time_budget_s, budget.time_s),
         )
         return result_of(result, _reason(result.exit_code, last, timed_out=result.timed_out))
 

@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rl_agent.cluster.bring_up import trainers
-from rl_agent.config.job import TrainJobConfig
-from rl_agent.config.load import build
+from rl_agent.config.job import JobConfig
 from rl_agent.errors import ConfigError
 from rl_agent.jobs.preflight import require_layout, require_weights
 from rl_agent.run_folder import PARTIAL, STATE, RunFolder
-from rl_agent.trainer.policy import PolicyFolder
 
 if TYPE_CHECKING:
     from rl_agent.config.schema import Config
@@ -35,16 +33,16 @@ class Policy:
     """What records call them."""
 
 
-async def policy_of(config: Config, folder: RunFolder) -> Policy:
+async def policy_of(config: Config, checkpoint: str | None, folder: RunFolder) -> Policy:
     """The policy that `job.checkpoint` names; the model's own without one.
 
     A checkpoint of the trainer is exported first, by the trainer of this configuration, into the run folder's `model/`.
     Raises ConfigError for a path that is none of these.
     """
-    model = build(config.model, PolicyFolder)
-    if config.job.checkpoint is None:
+    model = config.model.build()
+    if checkpoint is None:
         return Policy(model.folder(folder.root), 0, f"model={config.model.name}")
-    path = resolve(Path(config.job.checkpoint))
+    path = resolve(Path(checkpoint))
     if not (path / STATE).is_file():
         return Policy(path, version_of(path), str(path))
     state = json.loads((path / STATE).read_text())
@@ -90,7 +88,7 @@ async def _export(config: Config, folder: RunFolder, checkpoint: Path, model_fol
     require_layout(config, model_folder)
     partial = folder.model.with_name(folder.model.name + PARTIAL)
     shutil.rmtree(partial, ignore_errors=True)
-    trained = replace(config, job=TrainJobConfig())
+    trained = replace(config, job=JobConfig())
     async with trainers(trained, folder, model_folder) as ranks:
         await ranks.load(checkpoint)
         await ranks.export(partial)

@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from rl_agent.jobs.pass_at_k import interval, pass_at_k
-from rl_agent.jobs.sampling import sample
+from typing_extensions import override
+
+from rl_agent.config.plug_in import Problem, at_least
+from rl_agent.jobs.pass_at_k import Interval, interval, pass_at_k
+from rl_agent.jobs.sampling import SamplingJobConfig, sample
 from rl_agent.jobs.tally import TaskTally, as_text, tally, totals
 from rl_agent.run_folder import write_atomic
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from rl_agent.config.job import EvaluateJobConfig
     from rl_agent.config.schema import Config
     from rl_agent.jobs.checkpoints import Policy
     from rl_agent.run_folder import RunFolder
@@ -26,9 +29,49 @@ EVALUATION: Final = "evaluation.jsonl"
 """One JSON object a task."""
 
 
-def run(config: Config, folder: RunFolder) -> None:
+@dataclass(kw_only=True)
+class EvaluateConfig(SamplingJobConfig):
+    """Measure a policy: pass@k over the tasks of a split."""
+
+    rollouts: int = 4
+    """Of each task. The more, the less pass@k varies."""
+    k: list[int] = field(default_factory=lambda: [1, 4])
+    """Of pass@k; none larger than `rollouts`."""
+    greedy: bool = False
+    """Sample at temperature 0, whatever `rollout.sampling` says; one rollout a task is enough then."""
+    interval: Interval = Interval.wilson
+    confidence: float = 0.95
+    shown: int = 40
+    """Rows of the table of tasks on the console; evaluation.jsonl has all."""
+
+    @override
+    def run(self, config: Config, folder: RunFolder) -> None:
+        run(config, self, folder)
+
+    @override
+    def problems(self, config: Config) -> Iterator[Problem]:
+        yield from super().problems(config)
+        yield from at_least(1, job__rollouts=self.rollouts)
+        if not self.k or min(self.k) < 1 or max(self.k) > self.rollouts:
+            yield Problem(
+                "job.k",
+                f"pass@k of k in {list(self.k)} needs 1 <= k <= job.rollouts={self.rollouts}.",
+                f"Raise job.rollouts, or lower k: 'job.k=[1,{max(self.rollouts, 1)}]'.",
+            )
+        if self.greedy and self.rollouts > 1:
+            yield Problem(
+                "job.greedy",
+                f"job.rollouts={self.rollouts} greedy rollouts of a task are all the same, up to rounding.",
+                "Set 'job.rollouts=1 job.k=[1]', or job.greedy=false.",
+            )
+        if not 0.0 < self.confidence < 1.0:
+            yield Problem("job.confidence", f"{self.confidence} is not between 0 and 1.", "Set for example 0.95.")
+
+
+
+def run(config: Config, job: EvaluateConfig, folder: RunFolder) -> None:
     """Run the job: writes evaluation.jsonl, summary.json and the rollouts into the run folder."""
-    job, started = config.job, time.perf_counter()
+    started = time.perf_counter()
 
     def finish(policy: Policy, tracker: Tracker, console: Console) -> None:
         rows = task_rows(tally(folder.rollouts), job.k, policy)
@@ -45,7 +88,7 @@ def run(config: Config, folder: RunFolder) -> None:
         for line in told(figures, job):
             console.say(line)
 
-    asyncio.run(sample(config, folder, limit=job.tasks, members=job.rollouts, greedy=job.greedy, finish=finish))
+    asyncio.run(sample(config, job, folder, members=job.rollouts, greedy=job.greedy, finish=finish))
 
 
 def task_rows(tasks: Sequence[TaskTally], ks: Sequence[int], policy: Policy) -> list[dict[str, Any]]:
@@ -71,7 +114,7 @@ def task_rows(tasks: Sequence[TaskTally], ks: Sequence[int], policy: Policy) -> 
     ]
 
 
-def summarised(rows: Sequence[dict[str, Any]], job: EvaluateJobConfig, seed: int) -> dict[str, Any]:
+def summarised(rows: Sequence[dict[str, Any]], job: EvaluateConfig, seed: int) -> dict[str, Any]:
     """pass@k as the mean over tasks that have one, with its interval and the number of tasks that have none."""
     figures: dict[str, Any] = {}
     for k in job.k:
@@ -90,7 +133,7 @@ def shown(rows: Sequence[dict[str, Any]], count: int) -> list[dict[str, str]]:
     return [{name: as_text(value) for name, value in row.items() if name not in hidden} for row in rows[:count]]
 
 
-def told(figures: dict[str, Any], job: EvaluateJobConfig) -> list[str]:
+def told(figures: dict[str, Any], job: EvaluateConfig) -> list[str]:
     """The figures as lines."""
     lines = []
     for k in job.k:

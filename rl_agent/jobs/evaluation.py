@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import itertools
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from rl_agent.config.load import build
 from rl_agent.errors import ConfigError
 from rl_agent.rollout import records
-from rl_agent.tasks.source import TaskSource
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from rl_agent.config.data import DataConfig
     from rl_agent.config.schema import Config
+    from rl_agent.jobs.train import TrainConfig
     from rl_agent.rollout.driver import Driver
     from rl_agent.rollout.group import Rollout
     from rl_agent.tasks.task import Task
@@ -33,11 +33,11 @@ WEIGHT_VERSION: Final = "eval/weight_version"
 class Evaluation:
     """One evaluation at a time; its figures go with the step that ends after it."""
 
-    def __init__(self, config: Config, folder: Path, driver: Driver, tasks: asyncio.TaskGroup) -> None:
+    def __init__(self, config: Config, job: TrainConfig, folder: Path, driver: Driver, tasks: asyncio.TaskGroup) -> None:
         """`folder`: where the rollouts are written. Raises ConfigError for held-out data that cannot be read."""
-        self._every = config.job.eval_tasks_every if config.job.eval_tasks else 0
-        self._last = config.job.steps
-        self._held_out = held_out_tasks(config) if self._every else ()
+        self._every = job.eval_tasks_every if job.eval_tasks else 0
+        self._last = job.steps
+        self._held_out = held_out_tasks(config, job) if self._every else ()
         self._folder = folder
         self._driver = driver
         self._tasks = tasks
@@ -76,14 +76,13 @@ class Evaluation:
         return evaluation_metrics([rollout for _, rollout in done], version)
 
 
-def held_out_tasks(config: Config) -> Sequence[Task]:
+def held_out_tasks(config: Config, job: TrainConfig) -> Sequence[Task]:
     """The first `job.eval_tasks` of the data as `job.eval_data` changes it. Raises ConfigError for what the data does not know."""
     try:
-        node = OmegaConf.to_object(OmegaConf.merge(OmegaConf.create(config.data), config.job.eval_data or {}))
+        data = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(config.data), job.eval_data or {}))
     except OmegaConfBaseException as error:
         raise ConfigError(f"job.eval_data does not fit data: {str(error).splitlines()[0]}") from error
-    source: TaskSource = build(node, TaskSource)
-    return tuple(itertools.islice(source.tasks(config.seed), config.job.eval_tasks))
+    return tuple(itertools.islice(cast("DataConfig", data).build().tasks(config.seed), job.eval_tasks))
 
 
 def evaluation_metrics(rollouts: Sequence[Rollout], version: int) -> dict[str, float]:

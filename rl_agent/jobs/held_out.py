@@ -10,52 +10,36 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rl_agent.embedded.agent_style import agent_style
-from rl_agent.embedded.demonstration import Demonstrations, encoder
-from rl_agent.embedded.tiny import TinyPolicy
-from rl_agent.embedded.toy import ToyTasks, held_out_tasks
-from rl_agent.tokens.template_renderer import TemplateRenderer
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from rl_agent.cluster.bring_up import Trainers
-    from rl_agent.embedded.demonstration import Demonstration
-    from rl_agent.embedded.toy import ToyTask
+    from rl_agent.config.schema import Config
+    from rl_agent.tasks.source import Demonstration, KnownAnswers
 
 
 class HeldOut:
     """The held-out set as trajectories: for each task the right one, and those with a plausible mistake."""
 
-    def __init__(self, tasks: Sequence[ToyTask], demonstrations: Demonstrations) -> None:
-        self._right = [demonstrations.make(task, task.right) for task in tasks]
-        self._wrong = [
-            [
-                demonstrations.make(task, expression)
-                for expression in dict.fromkeys(task.wrong)
-                if expression != task.right
-            ]
-            for task in tasks
-        ]
+    def __init__(self, answers: Sequence[KnownAnswers]) -> None:
+        self._right = [answer.right for answer in answers]
+        self._wrong = [mistake for answer in answers for mistake in answer.wrong]
 
     async def p_right(self, trainers: Trainers) -> float:
-        """Mean probability of the right trajectory: the metric `eval/p_right`."""
+        """Return the mean probability of the right trajectory: the metric `eval/p_right`."""
         return float(np.mean(await _probabilities(trainers, self._right)))
 
     async def p_listed(self, trainers: Trainers) -> float:
-        """Mean probability of the right trajectory or one with a listed mistake: a lower bound of acting validly."""
-        flat = [demonstration for wrong in self._wrong for demonstration in wrong]
-        listed = (await _probabilities(trainers, flat)).sum() / len(self._right)
+        """Return the mean probability of the right trajectory or a listed mistake: a lower bound of acting validly."""
+        listed = (await _probabilities(trainers, self._wrong)).sum() / len(self._right)
         return float(listed) + await self.p_right(trainers)
 
 
-def held_out(model: object, source: object, folder: Path) -> HeldOut | None:
-    """The held-out set, for toy tasks and the tiny policy; None for anything whose right answer is not known."""
-    if not isinstance(model, TinyPolicy) or not isinstance(source, ToyTasks):
-        return None
-    demonstrations = Demonstrations(agent_style(model.style), TemplateRenderer(folder), encoder(folder))
-    return HeldOut(held_out_tasks(source.kinds), demonstrations)
+def held_out(config: Config, model_folder: Path) -> HeldOut | None:
+    """Return the held-out set, or None for tasks whose right answers are unknown."""
+    demonstrator = config.data.build_demonstrator()
+    return None if demonstrator is None else HeldOut(demonstrator.held_out(model_folder))
 
 
 async def _probabilities(trainers: Trainers, demonstrations: Sequence[Demonstration]) -> np.ndarray:

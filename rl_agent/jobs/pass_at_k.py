@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import math
+from enum import StrEnum
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from rl_agent.config.job import Interval
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+class Interval(StrEnum):
+    """How the confidence interval of a mean over tasks is made."""
+
+    wilson = "wilson"
+    """Wilson's score interval: never of width 0; too wide where a task has several rollouts."""
+    bootstrap = "bootstrap"
+    """Percentiles of resampled tasks; of width 0 where all tasks agree."""
+
 
 RESAMPLES: Final = 10_000
 """Of the bootstrap: its quantiles then vary by less than a percent of the interval's width."""

@@ -1,26 +1,25 @@
-"""Says what a configuration needs before anything is started: processes, memory, tokens, sandboxes, time. No GPU and no network."""
+"""The plan job: processes, memory, tokens, sandboxes and time of a configuration, without a GPU or a network."""
 
 from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from rl_agent.config.engine import VllmConfig
-from rl_agent.config.load import build
+from typing_extensions import override
+
+from rl_agent.config.job import JobConfig
 from rl_agent.config.rollout import guard_s
-from rl_agent.config.trainer import world_size
 from rl_agent.errors import ConfigError
 from rl_agent.plan.memory import Copies, EngineMemory, Term, engine_memory, total_gb, trainer_memory
 from rl_agent.plan.parameters import count_parameters
 from rl_agent.plan.placement import Demand, Node, nodes_needed, place
-from rl_agent.plan.rates import Rates, Work, rates
+from rl_agent.plan.rates import Assumptions, Rates, Work, rates
 from rl_agent.run_folder import write_atomic
 from rl_agent.tracking.console import Console
 from rl_agent.trainer.legal import require_legal
-from rl_agent.trainer.policy import PolicyFolder
 from rl_agent.trainer.shape import read_shape, shape_of
 
 if TYPE_CHECKING:
@@ -33,7 +32,32 @@ RESIDENT: Final = ("weights", "gradients", "optimizer", "frozen policies", "crit
 """What the trainer holds between steps."""
 
 
-def run(config: Config, folder: RunFolder) -> None:
+@dataclass(kw_only=True)
+class PlanConfig(JobConfig):
+    """Say what a configuration needs, before anything is started; no GPU, no network, no weights."""
+
+    steps: int = 100
+    """Training steps of the run that is planned, for the sums at the end."""
+    nodes: int | None = None
+    """Machines; null: the fewest that have room."""
+    gpus_per_node: int = 8
+    gpu_memory_gb: float = 80.0
+    """Of one GPU, in 1e9 bytes."""
+    reserve: float = 0.1
+    """Share of it that stays free in the trainer: gaps between allocations, buffers of communication, CUDA's own context."""
+    engine_overhead_gb: float = 4.0
+    """What vLLM takes of its share besides weights and cache."""
+    require_fit: bool = True
+    """End with an error where memory does not suffice; false: only say so."""
+    assume: Assumptions = field(default_factory=Assumptions)
+
+    @override
+    def run(self, config: Config, folder: RunFolder) -> None:
+        run(config, self, folder)
+
+
+
+def run(config: Config, job: PlanConfig, folder: RunFolder) -> None:
     """Run the job: prints the plan and writes plan.json. Raises ConfigError where memory does not suffice (`job.require_fit`)."""
     shape = planned_shape(config, folder)
     faults: list[str] = []
@@ -43,32 +67,32 @@ def run(config: Config, folder: RunFolder) -> None:
         layout = refused(config, shape)
         console.say(f"trainer layout: {'refused at the start: ' + layout if layout else 'possible'}")
         demand = demanded(config)
-        gpus = config.job.gpus_per_node
-        nodes = place(demand, config.job.nodes or nodes_needed(demand, gpus), gpus)
+        gpus = job.gpus_per_node
+        nodes = place(demand, job.nodes or nodes_needed(demand, gpus), gpus)
         _say_placement(console, nodes, demand)
-        trainer, engine = memory(config, shape)
-        faults += _say_trainer(console, config, trainer)
-        faults += _say_engine(console, config, engine) if engine else []
-        faults += _say_shared(console, config, trainer) if engine and demand.colocated else []
+        trainer, engine = memory(config, job, shape)
+        faults += _say_trainer(console, config, job, trainer)
+        faults += _say_engine(console, config, job, engine) if engine else []
+        faults += _say_shared(console, config, job, trainer) if engine and demand.colocated else []
         work = planned_work(config)
-        rate = planned_rates(config, shape, work, demand)
-        _say_rates(console, config, work, rate)
+        rate = planned_rates(config, job, shape, work, demand)
+        _say_rates(console, config, job, work, rate)
         for fault in faults:
             console.say(f"does not fit: {fault}")
     write_atomic(
         folder.root / "plan.json",
         json.dumps(_record(shape, layout, nodes, trainer, engine, rate, faults), indent=2).encode(),
     )
-    if faults and config.job.require_fit:
+    if faults and job.require_fit:
         raise ConfigError("the configuration does not fit into memory: " + "; ".join(faults))
 
 
 def planned_shape(config: Config, folder: RunFolder) -> ModelShape:
     """Of `model.path`'s config.json, of what the model's option states, or of the folder that the model makes."""
-    path, stated = config.model.path, getattr(config.model, "hf_config", None)
+    path, stated = config.model.path, config.model.hf_config
     if path is None and stated:
         return shape_of(stated, Path(f"model={config.model.name} (model.hf_config)"))
-    return read_shape(build(config.model, PolicyFolder).folder(folder.root))
+    return read_shape(config.model.build().folder(folder.root))
 
 
 def refused(config: Config, shape: ModelShape) -> str:
@@ -83,9 +107,9 @@ def refused(config: Config, shape: ModelShape) -> str:
 def demanded(config: Config) -> Demand:
     """Processes and GPUs of the configuration."""
     cluster = config.cluster
-    engines = cluster.engine_replicas if isinstance(config.engine, VllmConfig) else 0
+    engines = cluster.engine_replicas if config.engine.runs_model else 0
     return Demand(
-        ranks=world_size(config.trainer),
+        ranks=config.trainer.world_size,
         gpus_per_rank=cluster.trainer_gpus,
         engines=engines,
         gpus_per_engine=cluster.engine_gpus,
@@ -94,17 +118,17 @@ def demanded(config: Config) -> Demand:
     )
 
 
-def memory(config: Config, shape: ModelShape) -> tuple[list[Term], EngineMemory | None]:
+def memory(config: Config, job: PlanConfig, shape: ModelShape) -> tuple[list[Term], EngineMemory | None]:
     """Of one GPU of the trainer, and of one of the engine where that is vLLM on a GPU."""
-    algo, job, trainer = config.algo, config.job, config.trainer
-    bucket = getattr(config.weights, "bucket_mb", 0) / 1000
+    algo, trainer = config.algo, config.trainer
+    bucket = config.weights.bucket_mb / 1000
     copies = Copies(
         frozen=int(not str(algo.kl._target_).endswith("NoKl")) + int(getattr(algo.loss, "teacher", None) is not None),
         critic=str(algo.advantage._target_).endswith("GaeAdvantage"),
     )
     terms = trainer_memory(shape, trainer, longest=config.rollout.max_context_tokens, bucket_gb=bucket, copies=copies)
     engine = config.engine
-    if not isinstance(engine, VllmConfig) or engine.gpu_memory_utilization is None:
+    if not engine.runs_model or engine.gpu_memory_utilization is None:
         return terms, None
     bytes_each = 4 if engine.dtype == "float32" else 2
     found = engine_memory(
@@ -131,11 +155,11 @@ def planned_work(config: Config) -> Work:
     )
 
 
-def planned_rates(config: Config, shape: ModelShape, work: Work, demand: Demand) -> Rates:
+def planned_rates(config: Config, job: PlanConfig, shape: ModelShape, work: Work, demand: Demand) -> Rates:
     """Time and tokens by the stated assumptions."""
     return rates(
         work,
-        config.job.assume,
+        job.assume,
         shape,
         trainer_gpus=demand.ranks * demand.gpus_per_rank,
         engine_gpus=demand.engines * demand.gpus_per_engine,
@@ -164,8 +188,7 @@ def _say_terms(console: Console, title: str, terms: list[Term]) -> None:
     console.table(title, [*rows, {"part": "together", "arithmetic": "", "GB": f"{total_gb(terms):.2f}"}])
 
 
-def _say_trainer(console: Console, config: Config, terms: list[Term]) -> list[str]:
-    job = config.job
+def _say_trainer(console: Console, config: Config, job: PlanConfig, terms: list[Term]) -> list[str]:
     _say_terms(console, "memory of one trainer rank", terms)
     if not config.cluster.trainer_gpus:
         console.say("  (no GPU: in main memory)")
@@ -183,11 +206,11 @@ def _say_trainer(console: Console, config: Config, terms: list[Term]) -> list[st
     ]
 
 
-def _say_engine(console: Console, config: Config, engine: EngineMemory) -> list[str]:
+def _say_engine(console: Console, config: Config, job: PlanConfig, engine: EngineMemory) -> list[str]:
     longest = config.rollout.max_context_tokens
     _say_terms(console, "memory of one GPU of a policy server", engine.terms)
     fits = engine.sequences(longest)
-    usual = engine.sequences(min(config.job.assume.context_tokens, longest))
+    usual = engine.sequences(min(job.assume.context_tokens, longest))
     replicas = config.cluster.engine_replicas
     state = f" and {engine.bytes_per_sequence / 1e6:.1f} MB a sequence" if engine.bytes_per_sequence else ""
     console.say(
@@ -206,9 +229,8 @@ def _say_engine(console: Console, config: Config, engine: EngineMemory) -> list[
     ]
 
 
-def _say_shared(console: Console, config: Config, terms: list[Term]) -> list[str]:
+def _say_shared(console: Console, config: Config, job: PlanConfig, terms: list[Term]) -> list[str]:
     """The engine sleeps while the trainer works; while it samples, the trainer's weights, gradients and optimizer stay where they are."""
-    job = config.job
     share = job.gpu_memory_gb * config.engine.gpu_memory_utilization
     resident = sum(term.gb for term in terms if term.name in RESIDENT)
     room = job.gpu_memory_gb * (1 - job.reserve)
@@ -223,8 +245,8 @@ def _say_shared(console: Console, config: Config, terms: list[Term]) -> list[str
     ]
 
 
-def _say_rates(console: Console, config: Config, work: Work, rate: Rates) -> None:
-    assume, job = config.job.assume, config.job
+def _say_rates(console: Console, config: Config, job: PlanConfig, work: Work, rate: Rates) -> None:
+    assume = job.assume
     sandboxes = work.max_concurrent + config.rollout.warm_sandboxes * config.cluster.rollout_workers
     hours = job.steps * rate.step_s / 3600
     for line in (

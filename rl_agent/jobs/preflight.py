@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from rl_agent.config.load import build
 from rl_agent.errors import ConfigError
-from rl_agent.graders.base import Grader
 from rl_agent.graders.judge import PatchGrader
-from rl_agent.harnesses.base import Harness
 from rl_agent.ports import LOOPBACK, hold_port
-from rl_agent.sandboxes.base import SandboxProvider
 from rl_agent.trainer.legal import require_legal
 from rl_agent.trainer.shape import read_shape
 
@@ -24,16 +20,15 @@ _BOOT_S: Final = 300.0
 
 
 async def require_startable(config: Config, task: Task) -> None:
-    """Raise the error of a CLI that is not there, a grader's package that is missing, a port in use, or an image that does not boot (`task`'s is tried)."""
-    harness: Harness = build(config.harness, Harness)
-    harness.assets  # noqa: B018 (looks for the CLI's files)
-    if isinstance(grader := build(config.grader, Grader), PatchGrader):
+    """Raise an error for a missing CLI, a missing package of the grader, a port in use, or an image of `task` that does not boot."""
+    config.harness.build().find_assets()
+    if isinstance(grader := config.grader.build(), PatchGrader):
         grader.require_usable(task)
-    provider: SandboxProvider = build(config.sandbox, SandboxProvider)
+    provider = config.sandbox.build()
     if config.cluster.address is not None:  # then sandboxes and ports are those of other machines
         return
-    _require_port(config.engine, "host", "engine.port")
-    _require_port(config.adapter, "bind_host", "adapter.port")
+    _require_port(config.engine.host, config.engine.port, "engine.port")
+    _require_port(config.adapter.bind_host, config.adapter.port, "adapter.port")
     async with provider.boot(task.image, lifetime_s=_BOOT_S):
         pass
 
@@ -54,9 +49,7 @@ def require_layout(config: Config, model_folder: Path) -> None:
     require_legal(config.trainer, read_shape(model_folder))
 
 
-def _require_port(node: Any, host: str, key: str) -> None:
-    """`node` has fields `port` (0 or none: a free one will be taken) and `host` (`auto` is loopback here)."""
-    port = getattr(node, "port", 0)
+def _require_port(host: str, port: int, key: str) -> None:
+    """Raise ConfigError for a port in use. 0: a free port will be taken. Host `auto` is loopback here."""
     if port:
-        address = getattr(node, host)
-        hold_port(LOOPBACK if address == "auto" else address, port, key=key).close()
+        hold_port(LOOPBACK if host == "auto" else host, port, key=key).close()

@@ -10,7 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from rl_agent.cluster.bring_up import trainers
-from rl_agent.config.load import as_plain, build
+from rl_agent.config.load import as_plain
 from rl_agent.jobs.held_out import held_out
 from rl_agent.jobs.preflight import require_layout, require_weights
 from rl_agent.jobs.progress import Progress
@@ -19,11 +19,9 @@ from rl_agent.rollout import records
 from rl_agent.rollout.batch import build_batch
 from rl_agent.rollout.metrics import rollout_metrics
 from rl_agent.run_folder import RunFolder
-from rl_agent.tasks.source import TaskSource
 from rl_agent.tracking.console import Console
 from rl_agent.tracking.tracker import Tracker
 from rl_agent.trainer.base import StepResult
-from rl_agent.trainer.policy import PolicyFolder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,19 +29,20 @@ if TYPE_CHECKING:
 
     from rl_agent.cluster.bring_up import Trainers
     from rl_agent.config.schema import Config
+    from rl_agent.jobs.train import TrainConfig
     from rl_agent.run_folder import Checkpoint
 
 KEY = "data.replay"
 
 
-async def replay(config: Config, folder: RunFolder, checkpoint: Checkpoint | None, recorded: Path) -> None:
+async def replay(
+    config: Config, job: TrainConfig, folder: RunFolder, checkpoint: Checkpoint | None, recorded: Path
+) -> None:
     """Each recorded step once, in order, `job.steps` at most."""
-    steps = require_recorded(recorded, KEY)[: config.job.steps]
+    steps = require_recorded(recorded, KEY)[: job.steps]
     require_whole_groups(recorded, KEY)
     require_plain_sampling(recorded, KEY)
-    model = build(config.model, PolicyFolder)
-    source: TaskSource = build(config.data, TaskSource)
-    model_folder = model.folder(folder.root)
+    model_folder = config.model.build().folder(folder.root)
     require_weights(model_folder)
     require_layout(config, model_folder)
     kept = RunFolder(recorded).rollouts
@@ -61,7 +60,7 @@ async def replay(config: Config, folder: RunFolder, checkpoint: Checkpoint | Non
             if checkpoint:
                 await policy.load(checkpoint.folder)
             progress = Progress(
-                config, folder, tracker, console, held_out(model, source, model_folder), last_step=len(steps)
+                config, job, folder, tracker, console, held_out(config, model_folder), last_step=len(steps)
             )
             await _train(policy, progress, kept, steps, first)
             await policy.export(folder.model)

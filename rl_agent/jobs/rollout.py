@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rl_agent.jobs.sampling import sample
+from typing_extensions import override
+
+from rl_agent.jobs.sampling import SamplingJobConfig, sample
 from rl_agent.jobs.tally import as_text, tally, totals
 
 if TYPE_CHECKING:
@@ -17,7 +20,18 @@ if TYPE_CHECKING:
     from rl_agent.tracking.tracker import Tracker
 
 
-def run(config: Config, folder: RunFolder) -> None:
+@dataclass(kw_only=True)
+class RolloutJobConfig(SamplingJobConfig):
+    """Sample and save, without training: `algo.group_size` rollouts of each task."""
+
+
+    @override
+    def run(self, config: Config, folder: RunFolder) -> None:
+        run(config, self, folder)
+
+
+
+def run(config: Config, job: RolloutJobConfig, folder: RunFolder) -> None:
     """Run the job: `job.tasks` tasks, `algo.group_size` rollouts each, into the run folder's `rollouts/` and summary.json."""
     started = time.perf_counter()
 
@@ -30,4 +44,4 @@ def run(config: Config, folder: RunFolder) -> None:
             console.say(f"{name}: {as_text(value)}")
         console.say(f"rollouts: {folder.rollouts}")
 
-    asyncio.run(sample(config, folder, limit=config.job.tasks, members=config.algo.group_size, finish=finish))
+    asyncio.run(sample(config, job, folder, members=config.algo.group_size, finish=finish))

@@ -9,21 +9,19 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from safetensors.numpy import load_file, save_file
+from typing_extensions import override
 
 from rl_agent.algo.batch import TrainBatch
 from rl_agent.cluster.bring_up import trainers
-from rl_agent.config.load import as_plain, build
-from rl_agent.embedded.agent_style import agent_style
-from rl_agent.embedded.demonstration import Demonstrations, encoder
-from rl_agent.embedded.tiny import TinyPolicy
-from rl_agent.embedded.toy import ToyTasks, toy_tasks
-from rl_agent.embedded.toy_kinds import KINDS
+from rl_agent.config.job import JobConfig
+from rl_agent.config.load import as_plain
+from rl_agent.config.plug_in import Problem, at_least
 from rl_agent.errors import ConfigError
 from rl_agent.jobs.held_out import held_out
 from rl_agent.jobs.preflight import require_layout, require_weights
@@ -31,48 +29,76 @@ from rl_agent.jobs.recorded import require_known_tokens, require_recorded
 from rl_agent.rollout import records
 from rl_agent.rollout.batch import build_batch
 from rl_agent.run_folder import RunFolder
-from rl_agent.tasks.source import TaskSource
 from rl_agent.tokens.segment import NOT_SAMPLED
-from rl_agent.tokens.template_renderer import TemplateRenderer
 from rl_agent.tracking.console import Console
 from rl_agent.tracking.tracker import Tracker
-from rl_agent.trainer.policy import PolicyFolder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rl_agent.config.schema import Config
-    from rl_agent.embedded.demonstration import Demonstration
-    from rl_agent.rollout.group import Rollout
+        from rl_agent.rollout.group import Rollout
+    from rl_agent.tasks.source import Demonstration
 
 ROLLOUTS = "job.rollouts"
 
 
-def run(config: Config, folder: RunFolder) -> None:
+@dataclass(kw_only=True)
+class SftConfig(JobConfig):
+    """Supervised fine-tuning: on demonstrations, or on the solved rollouts of a run."""
+
+    steps: int = 600
+    batch_size: int = 16
+    """Demonstrations, or rollouts, a step."""
+    rollouts: str | None = None
+    """A run folder whose recorded rollouts are learned from (rejection sampling); null: demonstrations."""
+    min_reward: float = 1.0
+    """Recorded rollouts with a smaller reward are left out."""
+    right_share: float = 0.4
+    """Demonstrations only: share of right ones. The others are plausible mistakes, so that there is something left to learn."""
+    eval_every: int = 100
+    export: str | None = None
+    """Where the Hugging Face folder is written; null: `<run folder>/model`."""
+    half: bool = True
+    """Demonstrations only: write the weights in float16, half the size, for a warm start that is shipped."""
+
+    trains: ClassVar[bool] = True
+
+    @override
+    def run(self, config: Config, folder: RunFolder) -> None:
+        run(config, self, folder)
+
+    @override
+    def problems(self, config: Config) -> Iterator[Problem]:
+        yield from at_least(1, job__steps=self.steps, job__batch_size=self.batch_size, job__eval_every=self.eval_every)
+        if self.rollouts is None and config.data.build_demonstrator() is None:
+            yield Problem(
+                "job.rollouts",
+                "nothing to learn from: these tasks have no demonstrations.",
+                "Set it to a run folder, or choose model=tiny data=toy.",
+            )
+
+
+
+def run(config: Config, job: SftConfig, folder: RunFolder) -> None:
     """Run the job."""
-    asyncio.run(_run(config, folder))
+    asyncio.run(_run(config, job, folder))
 
 
-async def _run(config: Config, folder: RunFolder) -> None:
-    job = config.job
-    model, source = build(config.model, PolicyFolder), build(config.data, TaskSource)
+async def _run(config: Config, job: SftConfig, folder: RunFolder) -> None:
     recorded = Path(job.rollouts) if job.rollouts else None
+    demonstrator = config.data.build_demonstrator()
     if recorded is not None:
         require_recorded(recorded, ROLLOUTS)
-    elif not isinstance(model, TinyPolicy) or not isinstance(source, ToyTasks):
-        raise ConfigError(
-            "job=sft makes demonstrations of the toy tasks for the tiny policy: it needs model=tiny data=toy, or "
-            "job.rollouts=<run folder> to learn from recorded rollouts"
-        )
-    model_folder = model.folder(folder.root)
+    model_folder = config.model.build().folder(folder.root)
     require_layout(config, model_folder)
     if recorded is not None:
         require_weights(model_folder)
         batches = _batches_of(_chosen(recorded, job.min_reward, model_folder), config.seed, job.batch_size)
     else:
-        makes = Demonstrations(agent_style(model.style), TemplateRenderer(model_folder), encoder(model_folder))
-        batches = _batches(makes, config.seed, job.batch_size, job.right_share)
-    measure = held_out(model, source, model_folder)
+        assert demonstrator is not None  # see SftConfig.problems
+        batches = _batches(demonstrator.demonstrations(model_folder, config.seed, job.right_share), job.batch_size)
+    measure = held_out(config, model_folder)
     target = Path(job.export) if job.export else folder.model
     async with trainers(config, folder, model_folder) as policy:
         with (
@@ -140,13 +166,9 @@ def _batches_of(rollouts: Sequence[Rollout], seed: int, size: int) -> Iterator[T
         )
 
 
-def _batches(makes: Demonstrations, seed: int, size: int, right_share: float) -> Iterator[TrainBatch]:
-    """Fresh demonstrations of every kind of bug, in a mixed order."""
-    rng = np.random.default_rng(seed)
-    kinds = [str(name) for name in rng.permutation(list(KINDS))]
-    tasks = toy_tasks(seed, "train", kinds)
+def _batches(demonstrations: Iterator[Demonstration], size: int) -> Iterator[TrainBatch]:
     while True:
-        yield _batch([makes.mixed(task, right_share) for task in itertools.islice(tasks, size)])
+        yield _batch(list(itertools.islice(demonstrations, size)))
 
 
 def _batch(demonstrations: Sequence[Demonstration]) -> TrainBatch:

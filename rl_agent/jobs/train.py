@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from typing_extensions import override
 
 from rl_agent.cluster.bring_up import cluster
-from rl_agent.config.load import as_plain, build
+from rl_agent.config.job import JobConfig
+from rl_agent.config.load import as_plain
+from rl_agent.config.plug_in import Problem, at_least
 from rl_agent.jobs.driving import driving
 from rl_agent.jobs.evaluation import Evaluation
 from rl_agent.jobs.held_out import held_out
@@ -22,42 +27,87 @@ from rl_agent.rollout.pass_rates import PassRates
 from rl_agent.rollout.suspects import Suspects
 from rl_agent.run_folder import PASS_RATES, QUARANTINE
 from rl_agent.tasks.quarantine import Quarantine, Unquarantined
-from rl_agent.tasks.source import TaskSource
 from rl_agent.tracking.console import Console
 from rl_agent.tracking.tracker import Tracker
 from rl_agent.trainer.base import StepResult
-from rl_agent.trainer.policy import PolicyFolder
-from rl_agent.weights.base import WeightSender
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rl_agent.cluster.bring_up import Cluster
     from rl_agent.config.schema import Config
     from rl_agent.run_folder import Checkpoint, RunFolder
+    from rl_agent.tasks.source import TaskSource
 
 
-def run(config: Config, folder: RunFolder) -> None:
+@dataclass(kw_only=True)
+class TrainConfig(JobConfig):
+    """Reinforcement learning."""
+
+    steps: int = 100
+    """Training steps in all, those before a resume included."""
+    save_every: int = 10
+    """Steps between checkpoints; the last step always has one."""
+    keep_checkpoints: int = 2
+    export_every: int = 0
+    """Steps between exports of the policy as a Hugging Face folder, all of which are kept; 0: at the end only."""
+    eval_every: int = 1
+    """Steps between measurements of the held-out set (tasks that know their right answer only); 0: never."""
+    eval_tasks: int = 0
+    """Held-out tasks that the agent itself runs, once each, every `eval_tasks_every` steps and after the last; training goes on
+    meanwhile, and metrics say which weights were evaluated. 0: none."""
+    eval_tasks_every: int = 10
+    eval_data: Any = None
+    """What the held-out tasks' data has other than `data`: {path: held_out.jsonl}, or {split: held_out} for toy tasks."""
+    quarantine_after: int = 2
+    """A task is left out for the rest of the run after so many set-ups that failed, or so many pairs of equal patches of which
+    one was solved and one was not; the run folder's quarantine.jsonl has it."""
+
+    trains: ClassVar[bool] = True
+    samples_to_train: ClassVar[bool] = True
+
+    @override
+    def run(self, config: Config, folder: RunFolder) -> None:
+        run(config, self, folder)
+
+    @override
+    def problems(self, config: Config) -> Iterator[Problem]:
+        yield from at_least(
+            1, job__steps=self.steps, job__save_every=self.save_every, job__keep_checkpoints=self.keep_checkpoints
+        )
+        yield from at_least(0, job__export_every=self.export_every)
+        if self.eval_tasks and not self.eval_data:
+            yield Problem(
+                "job.eval_data",
+                "the evaluated tasks would also be trained on.",
+                "Name how the held-out data differs from data, for example {path: held_out.jsonl}.",
+            )
+
+
+
+def run(config: Config, job: TrainConfig, folder: RunFolder) -> None:
     """Run the job."""
     checkpoint = folder.last_checkpoint() if config.resume else None
-    replayed = getattr(config.data, "replay", None)
-    asyncio.run(replay(config, folder, checkpoint, Path(replayed)) if replayed else _run(config, folder, checkpoint))
+    recorded = config.data.replay
+    asyncio.run(
+        replay(config, job, folder, checkpoint, Path(recorded)) if recorded else _run(config, job, folder, checkpoint)
+    )
 
 
-async def _run(config: Config, folder: RunFolder, checkpoint: Checkpoint | None) -> None:
+async def _run(config: Config, job: TrainConfig, folder: RunFolder, checkpoint: Checkpoint | None) -> None:
     """Bring everything up, then train."""
-    model = build(config.model, PolicyFolder)
-    source: TaskSource = build(config.data, TaskSource)
+    source = config.data.build()
     task = next(source.tasks(config.seed))  # unreadable data fails here
-    model_folder = model.folder(folder.root)
+    model_folder = config.model.build().folder(folder.root)
     require_weights(model_folder)
     require_layout(config, model_folder)
     await require_startable(config, task)
-    backend = build(config.weights, WeightSender).backend
     first = checkpoint.step if checkpoint else 0
     folder.remove_unfinished()
     folder.truncate_metrics(first)
     with (
         Console(
-            steps=config.job.steps,
+            steps=job.steps,
             first_step=first,
             rollouts_per_step=config.rollout.tasks_per_step * config.algo.group_size,
             live=config.tracking.console,
@@ -67,32 +117,37 @@ async def _run(config: Config, folder: RunFolder, checkpoint: Checkpoint | None)
         console.say(f"run folder: {folder.root}")
         console.say("starting the policy server, the trainer and the rollout workers")
         async with asyncio.TaskGroup() as beside:  # the held-out set takes two seconds, which the start has anyway
-            making = beside.create_task(asyncio.to_thread(held_out, model, source, model_folder))
-            async with cluster(config, folder, model_folder, backend) as processes:
+            making = beside.create_task(asyncio.to_thread(held_out, config, model_folder))
+            async with cluster(config, folder, model_folder) as processes:
                 if checkpoint:
                     await processes.trainers.load(checkpoint.folder)
                     console.say(f"resuming after step {first}")
-                progress = Progress(config, folder, tracker, console, await making, config.job.steps)
-                await _train(config, processes, source, progress, checkpoint)
+                progress = Progress(config, job, folder, tracker, console, await making, job.steps)
+                await _train(config, job, processes, source, progress, checkpoint)
                 await processes.trainers.export(folder.model)
         progress.finish()
 
 
 async def _train(
-    config: Config, processes: Cluster, source: TaskSource, progress: Progress, checkpoint: Checkpoint | None
+    config: Config,
+    job: TrainConfig,
+    processes: Cluster,
+    source: TaskSource,
+    progress: Progress,
+    checkpoint: Checkpoint | None,
 ) -> None:
     """The loop. Step `s` turns weights number `s` into `s + 1`."""
     first = checkpoint.step if checkpoint else 0
     quarantine = Quarantine(progress.folder.root / QUARANTINE)
-    suspects = Suspects(quarantine, after=config.job.quarantine_after)
+    suspects = Suspects(quarantine, after=job.quarantine_after)
     rates = PassRates(progress.folder.root / PASS_RATES)
     await progress.before_training(processes, first)
     async with asyncio.TaskGroup() as tasks:
         around = [tasks.create_task(processes.watch())]
         with driving(config, progress, processes, Unquarantined(source, quarantine), first, tasks) as driver:
             around.append(tasks.create_task(pace(driver, config.rollout, processes.load)))
-            evaluation = Evaluation(config, progress.folder.rollouts, driver, tasks)
-            for step in range(first, config.job.steps):
+            evaluation = Evaluation(config, job, progress.folder.rollouts, driver, tasks)
+            for step in range(first, job.steps):
                 with progress.timed("rollout"):
                     groups = await driver.groups(step)
                 of_tasks = suspects.observe(groups) | rates.observe(groups)  # before more tasks are drawn

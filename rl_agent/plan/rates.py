@@ -10,10 +10,32 @@ from typing import TYPE_CHECKING
 from rl_agent.plan.parameters import count_parameters
 
 if TYPE_CHECKING:
-    from rl_agent.config.job import AssumptionsConfig
     from rl_agent.trainer.shape import ModelShape
 
 P95: float = NormalDist().inv_cdf(0.95)
+
+
+@dataclass(kw_only=True)
+class Assumptions:
+    """What a plan takes for granted about tasks, agents and machines; measure yours with `job=rollout`."""
+
+    agent_median_s: float = 360.0
+    """Duration of an agent run: log-normal, with this median and 95th percentile (those of real coding agents)."""
+    agent_p95_s: float = 1500.0
+    grading_s: float = 90.0
+    """Mean duration of grading, its sandbox's boot included."""
+    set_up_s: float = 30.0
+    """Mean duration of booting and preparing the agent's sandbox."""
+    context_tokens: int = 48_000
+    """Mean length of a finished conversation."""
+    sampled_tokens: int = 12_000
+    """Mean number of tokens that the policy samples in one rollout."""
+    engine_tokens_per_s: float = 1500.0
+    """Sampled by one GPU of the policy servers, many conversations at a time."""
+    trainer_tflops: float = 200.0
+    """Of one GPU of the trainer, as it really computes: a fifth to two fifths of what it could."""
+    push_s: float = 10.0
+    """Duration of bringing new weights into the engine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +100,7 @@ def training_flops(shape: ModelShape, *, tokens: float, context: float, recomput
 
 def rates(
     work: Work,
-    assume: AssumptionsConfig,
+    assume: Assumptions,
     shape: ModelShape,
     *,
     trainer_gpus: float,

@@ -7,9 +7,9 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
-from rl_agent.config.data import RowFormat
 from rl_agent.tasks import fields
 from rl_agent.tasks.fields import RowError
 from rl_agent.tasks.reverse import reverse
@@ -254,6 +254,19 @@ def scale_swe(row: Mapping[str, Any], place: Place) -> Task:
         pre_commands=fields.commands(row, "pre_commands"),
         gold_patch=fields.optional_text(row, "patch"),
     )
+
+
+class RowFormat(StrEnum):
+    """Format of a data set's rows."""
+
+    generic = "generic"
+    """`prompt`, `label`, `metadata`."""
+    swebench = "swebench"
+    swebench_pro = "swebench_pro"
+    swe_smith = "swe_smith"
+    r2e_gym = "r2e_gym"
+    swe_rebench = "swe_rebench"
+    scale_swe = "scale_swe"
 
 
 READERS: Final[Mapping[RowFormat, Callable[[Mapping[str, Any], Place], Task]]] = {

@@ -6,19 +6,26 @@ import itertools
 import json
 import logging
 from array import array
+from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from rl_agent.config.data import OnBadRow, RowFormat
+from omegaconf import MISSING
+from typing_extensions import override
+
+from rl_agent.config.data import DataConfig
+from rl_agent.config.plug_in import Problem, existing
 from rl_agent.errors import ConfigError
 from rl_agent.tasks.fields import RowError
-from rl_agent.tasks.formats import READERS, Place
+from rl_agent.tasks.formats import READERS, Place, RowFormat
 from rl_agent.tasks.store import open_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from rl_agent.config.schema import Config
     from rl_agent.tasks.store import RowStore
     from rl_agent.tasks.task import Task
 
@@ -27,33 +34,54 @@ log = logging.getLogger(__name__)
 BAD_ROWS_SHOWN: Final = 20
 
 
-class RowTasks:
-    """Rows in a new order each epoch. See `RowsDataConfig`."""
+class OnBadRow(StrEnum):
+    """What happens to an invalid row."""
 
-    def __init__(
-        self,
-        *,
-        path: str,
-        format: RowFormat,
-        prompt_key: str,
-        label_key: str,
-        metadata_key: str,
-        row_defaults: Mapping[str, str],
-        on_bad_row: OnBadRow,
-        shuffle: bool,
-        scripts: str | None,
-        quarantine: str | None,
-        replay: str | None = None,
-    ) -> None:
-        self.path = Path(path)
-        self._format = format
-        self._keys = (prompt_key, label_key, metadata_key)
-        self._defaults = dict(row_defaults)
-        self._on_bad_row = on_bad_row
-        self._shuffle = shuffle
-        self._scripts = None if scripts is None else Path(scripts)
-        self._quarantine = None if quarantine is None else Path(quarantine)
-        self.replay = replay
+    error = "error"
+    """The run ends before anything starts; all invalid rows are listed."""
+    skip = "skip"
+    """The row is skipped; a warning counts and names all of them."""
+
+
+@dataclass(kw_only=True)
+class RowsConfig(DataConfig):
+    """Rows of a JSON-lines, JSON or Parquet file (by the end of its name). Never held in memory whole."""
+
+    endless: ClassVar[bool] = False
+    path: str = MISSING
+    format: RowFormat = RowFormat.generic
+    prompt_key: str = "prompt"
+    label_key: str = "label"
+    metadata_key: str = "metadata"
+    row_defaults: dict[str, str] = field(default_factory=dict)
+    """Values for fields that rows lack, for example {image: ..., workdir: /testbed, problem_statement: ...}. In a generic row they
+    stand for fields of the metadata."""
+    on_bad_row: OnBadRow = OnBadRow.error
+    shuffle: bool = True
+    """A new order each epoch; Parquet is shuffled by row groups, and within each."""
+    scripts: str | None = None
+    """SWE-bench Pro: the folder `run_scripts` of its repository, with run_script.sh and parser.py for each instance."""
+    quarantine: str | None = None
+    """A file that `job=validate` wrote: its tasks are left out."""
+
+    @override
+    def build(self) -> RowTasks:
+        return RowTasks(self)
+
+    @override
+    def problems(self, config: Config) -> Iterator[Problem]:
+        yield from existing(data__path=self.path, data__scripts=self.scripts, data__quarantine=self.quarantine)
+
+
+class RowTasks:
+    """Rows in a new order each epoch. See `RowsConfig`."""
+
+    def __init__(self, config: RowsConfig) -> None:
+        self.path = Path(config.path)
+        self._config = config
+        self._keys = (config.prompt_key, config.label_key, config.metadata_key)
+        self._scripts = None if config.scripts is None else Path(config.scripts)
+        self._quarantine = None if config.quarantine is None else Path(config.quarantine)
         self._store: RowStore | None = None
         self._left_out: frozenset[int] = frozenset()
         self._last_order: tuple[str, array[int]] | None = None
@@ -84,12 +112,12 @@ class RowTasks:
             for length in store.blocks():
                 starts.append((first, length))
                 first += length
-            if self._shuffle:
+            if self._config.shuffle:
                 rng.shuffle(starts)
             order = array("q")
             for first, length in starts:
                 numbers = array("q", range(first, first + length))
-                if self._shuffle:
+                if self._config.shuffle:
                     rng.shuffle(numbers)
                 order.extend(numbers)
             self._last_order = (seed, order)
@@ -123,7 +151,7 @@ class RowTasks:
         shown = list(bad.values())[:BAD_ROWS_SHOWN]
         if len(bad) > len(shown):
             shown.append(f"... and {len(bad) - len(shown)} more bad rows")
-        if self._on_bad_row is OnBadRow.error:
+        if self._config.on_bad_row is OnBadRow.error:
             raise ConfigError(
                 "\n".join(shown) + "\nRemedy: correct them, set data.row_defaults, or data.on_bad_row=skip"
             )
@@ -147,10 +175,10 @@ class RowTasks:
             folder=self.path.parent,
             scripts=self._scripts,
             fallback_id=f"{self.path.stem}-{number + 1}",
-            defaults=self._defaults,
+            defaults=self._config.row_defaults,
         )
         try:
-            return READERS[self._format](self._read(store, number), place)
+            return READERS[self._config.format](self._read(store, number), place)
         except RowError as error:
             raise ConfigError(f"{store.place(number)}: {error}") from error
 
@@ -159,6 +187,6 @@ class RowTasks:
         row = store.read(number)
         if not isinstance(row, dict):
             raise RowError(f"not a JSON object but {type(row).__name__}")
-        if self._format is RowFormat.generic:  # which knows where to look before it takes a default
+        if self._config.format is RowFormat.generic:  # which knows where to look before it takes a default
             return row
-        return {**row, **{key: value for key, value in self._defaults.items() if row.get(key) in (None, "")}}
+        return {**row, **{key: value for key, value in self._config.row_defaults.items() if row.get(key) in (None, "")}}

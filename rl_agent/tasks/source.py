@@ -2,19 +2,61 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    import numpy as np
+    import numpy.typing as npt
 
     from rl_agent.tasks.task import Task
 
 
 class TaskSource(Protocol):
-    """Where tasks come from. Built from config (`data._target_`); its constructor takes exactly the fields of its schema."""
+    """Where tasks come from. Built by `DataConfig.build`."""
 
     def tasks(self, seed: int, start: int = 0) -> Iterator[Task]:
-        """The stream of `seed` from position `start` on. The same arguments give the same tasks, in any process.
+        """Return the stream of `seed` from position `start` on. The same arguments give the same tasks, in any process.
 
         Raises ConfigError for data that cannot be read, naming file and line.
         """
+
+
+@runtime_checkable
+class FiniteTaskSource(TaskSource, Protocol):
+    """A source whose tasks end (`DataConfig.endless` is false)."""
+
+    def once(self) -> Iterator[Task]:
+        """Return every task once, in the order of the data."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demonstration:
+    """One known trajectory."""
+
+    tokens: npt.NDArray[np.int32]
+    """[T] int32."""
+    sampled: npt.NDArray[np.bool_]
+    """[T] bool: the tokens that the policy would have sampled."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownAnswers:
+    """The trajectories of one held-out task."""
+
+    right: Demonstration
+    wrong: Sequence[Demonstration]
+    """Plausible mistakes."""
+
+
+class Demonstrator(Protocol):
+    """Knows the right trajectories of its tasks, token for token. Built by `DataConfig.build_demonstrator`."""
+
+    def held_out(self, model_folder: Path) -> Sequence[KnownAnswers]:
+        """Return the answers of a fixed set of tasks that are never generated for training."""
+
+    def demonstrations(self, model_folder: Path, seed: int, right_share: float) -> Iterator[Demonstration]:
+        """Return an endless stream of demonstrations, of which `right_share` are right and the others plausible mistakes."""

@@ -27,7 +27,7 @@ class StepResult:
 
 
 class Trainer(Protocol):
-    """One rank of the trainer. Built from config (`trainer._target_`); all ranks call every method together."""
+    """One rank of the trainer. Built by `TrainerConfig.build`. All ranks call every method together."""
 
     def setup(
         self,

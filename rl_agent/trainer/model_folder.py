@@ -2,39 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing_extensions import override
 
+from rl_agent.config.model import ModelConfig
 from rl_agent.errors import ConfigError
 
 
-class ModelFolder:
-    """Provides `model.path`. Built from conf/model/*.yaml."""
+@dataclass(kw_only=True)
+class ModelFolderConfig(ModelConfig):
+    """A Hugging Face folder of the user's."""
 
-    def __init__(
-        self,
-        *,
-        name: str,
-        path: str | None,
-        renderer: str,
-        tool_parser: str | None,
-        reasoning_parser: str | None,
-        hf_config: dict[str, Any],
-    ) -> None:
-        self.name = name
-        self.path = path
-        self.renderer = renderer
-        self.tool_parser = tool_parser
-        self.reasoning_parser = reasoning_parser
-        self.hf_config = hf_config
+    @override
+    def build(self) -> ModelFolder:
+        return ModelFolder(self)
+
+
+class ModelFolder:
+    """Provides `model.path`."""
+
+    def __init__(self, config: ModelFolderConfig) -> None:
+        self._config = config
 
     def folder(self, scratch: Path) -> Path:
         """The folder. Raises ConfigError when it is not set or holds no model."""
-        if self.path is None:
+        if self._config.path is None:
             raise ConfigError(
-                f"model={self.name} needs model.path=<folder in Hugging Face layout>; nothing is downloaded at run time"
+                f"model={self._config.name} needs model.path=<folder in Hugging Face layout>; nothing is downloaded at run time"
             )
-        folder = Path(self.path)
+        folder = Path(self._config.path)
         if not (folder / "config.json").is_file():
             raise ConfigError(f"model.path={folder} holds no config.json")
         return folder

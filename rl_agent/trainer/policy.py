@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class PolicyFolder(Protocol):
-    """A policy. Built from config (`model._target_`); its constructor takes exactly the fields of its schema."""
+    """A policy. Built by `ModelConfig.build`."""
 
     def folder(self, scratch: Path) -> Path:
         """Its folder in Hugging Face layout, made under `scratch` if need be. Raises ConfigError."""

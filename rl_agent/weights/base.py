@@ -38,10 +38,7 @@ class Probe:
 
 
 class WeightSender(Protocol):
-    """The trainer's half. Built from config (`weights._target_`)."""
-
-    backend: str
-    """Name under which the receiver is registered with vLLM (`--weight-transfer-config`)."""
+    """The trainer's half of a transport. Built by `WeightsConfig.build`."""
 
     def open(self, run_folder: Path, receivers: int) -> None:
         """Say where the run lives and how many workers the engine has, before anything else."""

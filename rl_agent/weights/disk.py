@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
+from typing_extensions import override
+
+from rl_agent.config.weights import WeightsConfig
 from rl_agent.errors import ConfigError, WeightPushError
 from rl_agent.weights.base import WeightUpdate
 from rl_agent.weights.safetensors_folder import write_tensors
@@ -18,12 +22,26 @@ if TYPE_CHECKING:
     from rl_agent.weights.buckets import TensorInfo
 
 
+@dataclass(kw_only=True)
+class DiskConfig(WeightsConfig):
+    """Through safetensors files in a folder that trainer and engine both see."""
+
+    backend: ClassVar[str] = "disk"
+    folder: str | None = None
+    """Absolute folder for the versions, for example under /dev/shm; null: `weights/` in the run's folder."""
+    keep: int = 2
+    """Versions kept; the engine may still read the one before the newest."""
+
+    @override
+    def build(self) -> DiskSender:
+        return DiskSender(self)
+
+
 class DiskSender:
     """See `DiskConfig`. `open` first; then `send` as often as there are weights."""
 
-    backend = "disk"
-
-    def __init__(self, *, folder: str | None, keep: int) -> None:
+    def __init__(self, config: DiskConfig) -> None:
+        folder, keep = config.folder, config.keep
         if folder is not None and not Path(folder).is_absolute():
             raise ConfigError(
                 f"weights.folder `{folder}` must be absolute: trainer and engine run in other directories"

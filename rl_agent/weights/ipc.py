@@ -8,10 +8,13 @@ where there is one.
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
+from typing_extensions import override
 
+from rl_agent.config.weights import WeightsConfig
 from rl_agent.errors import ConfigError, WeightPushError
 from rl_agent.weights.base import WeightUpdate
 from rl_agent.weights.buckets import TensorInfo, bucket_bytes, pack, plan_buckets
@@ -21,15 +24,27 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+@dataclass(kw_only=True)
+class IpcConfig(WeightsConfig):
+    """Through shared buffers, where trainer and engine are on the same GPU."""
+
+    backend: ClassVar[str] = "ipc"
+    same_gpu: ClassVar[bool] = True
+    bucket_mb: int = 512
+    """Size of one buffer."""
+
+    @override
+    def build(self) -> IpcSender:
+        return IpcSender(self)
+
+
 class IpcSender:
     """See `IpcConfig`. `open`, then `announce` and `send` as often as there are weights, then `close`."""
 
-    backend = "ipc"
-
-    def __init__(self, *, bucket_mb: int) -> None:
-        if bucket_mb < 1:
-            raise ConfigError(f"weights.bucket_mb is {bucket_mb}; the least is 1")
-        self._bucket_bytes = bucket_mb * 1024**2
+    def __init__(self, config: IpcConfig) -> None:
+        if config.bucket_mb < 1:
+            raise ConfigError(f"weights.bucket_mb={config.bucket_mb} is less than 1. Set it to at least 1.")
+        self._bucket_bytes = config.bucket_mb * 1024**2
         self._held: list[torch.Tensor] = []
         self._announced: list[TensorInfo] = []
 

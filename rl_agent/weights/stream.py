@@ -7,14 +7,16 @@ both halves of a push run at the same time; a half that is left alone fails afte
 from __future__ import annotations
 
 import socket
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 from typing_extensions import override
 
+from rl_agent.config.weights import WeightsConfig
 from rl_agent.errors import ConfigError, WeightPushError
 from rl_agent.ports import LOOPBACK
 from rl_agent.weights.base import WeightUpdate
@@ -30,20 +32,46 @@ SENDER = 0
 """Rank of the trainer in the group that it shares with the engine's workers."""
 
 
+@dataclass(kw_only=True)
+class GlooConfig(WeightsConfig):
+    """Broadcast from the trainer's memory to the engine's, over TCP."""
+
+    backend: ClassVar[str] = "gloo"
+    bucket_mb: int = 512
+    """Weights travel in pieces of this size."""
+    port: int = 0
+    """0: a free one."""
+    timeout_s: float = 300.0
+    """How long each half of a push waits for the other."""
+
+    @override
+    def build(self) -> StreamSender:
+        return GlooSender(self)
+
+
+@dataclass(kw_only=True)
+class NcclConfig(GlooConfig):
+    """Broadcast from the trainer's GPUs to the engine's, which must be others."""
+
+    backend: ClassVar[str] = "nccl"
+
+    @override
+    def build(self) -> StreamSender:
+        return NcclSender(self)
+
+
 class StreamSender:
     """What both backends share. `open`, then `announce` and `send` as often as there are weights, then `close`."""
 
-    backend = ""
-
-    def __init__(self, *, host: str, port: int, bucket_mb: int, timeout_s: float) -> None:
-        if bucket_mb < 1:
-            raise ConfigError(f"weights.bucket_mb is {bucket_mb}; the least is 1")
-        if timeout_s <= 0:
-            raise ConfigError(f"weights.timeout_s is {timeout_s}; it must be positive")
-        self._host = LOOPBACK if host == "auto" else host
-        self._port = port
-        self._bucket_bytes = bucket_mb * 1024**2
-        self._timeout = timedelta(seconds=timeout_s)
+    def __init__(self, config: GlooConfig) -> None:
+        if config.bucket_mb < 1:
+            raise ConfigError(f"weights.bucket_mb={config.bucket_mb} is less than 1. Set it to at least 1.")
+        if config.timeout_s <= 0:
+            raise ConfigError(f"weights.timeout_s={config.timeout_s} is not positive. Set it above 0.")
+        self._host = LOOPBACK if config.host == "auto" else config.host
+        self._port = config.port
+        self._bucket_bytes = config.bucket_mb * 1024**2
+        self._timeout = timedelta(seconds=config.timeout_s)
         self._receivers = 0
         self._store: TCPStore | None = None
         self._group: Any = None

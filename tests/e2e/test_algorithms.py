@@ -37,6 +37,7 @@ def train(output: Path, *overrides: str) -> list[dict[str, float]]:
     return steps
 
 
+@pytest.mark.long
 def test_ppo_trains_a_policy_and_its_critic(tmp_path: Path) -> None:
     steps = train(tmp_path / "run", "algo=ppo", "rollout.tasks_per_step=3")
     rewarded = [any(step["reward/mean"] > 0 for step in steps[:end]) for end in range(1, len(steps) + 1)]

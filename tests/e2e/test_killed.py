@@ -50,7 +50,9 @@ SAMPLE = (
     ("agent CLI", 6),
     ("raylet", 8),
 )
-"""Who is killed in CI, and after how many lines of the ledger."""
+"""Who is killed, and after how many lines of the ledger."""
+IN_EVERY_RUN = "rollout worker"
+"""The one of `SAMPLE` that `make test` kills; test_train.py kills the controller."""
 
 
 def command(tmp_path: Path, *more: str) -> Command:
@@ -178,7 +180,13 @@ def killed(tmp_path: Path, victim: str, after: int, undisturbed: list[float]) ->
     return ", ".join(story)
 
 
-@pytest.mark.parametrize(("victim", "after"), SAMPLE, ids=[victim.replace(" ", "-") for victim, _ in SAMPLE])
+@pytest.mark.parametrize(
+    ("victim", "after"),
+    [
+        pytest.param(victim, after, id=victim.replace(" ", "-"), marks=[pytest.mark.long] * (victim != IN_EVERY_RUN))
+        for victim, after in SAMPLE
+    ],
+)
 def test_a_killed_process_costs_time_only(victim: str, after: int, tmp_path: Path, undisturbed: list[float]) -> None:
     log.warning(killed(tmp_path, victim, after, undisturbed))
 

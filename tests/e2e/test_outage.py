@@ -40,6 +40,7 @@ def wait_for_a_rollout(run: Command, ledger: Path) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seconds", [20, pytest.param(60, marks=pytest.mark.long)])
 async def test_an_outage_of_the_provider_costs_time_and_no_rollout(
     seconds: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -12,7 +12,7 @@ from tests.local import needs_root
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [needs_root, pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.long, needs_root, pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 def curve(folder: Path, *more: str) -> list[float]:
@@ -45,7 +45,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
     "layout",
     [
         pytest.param(("trainer.data_parallel=2", "trainer.distributed_optimizer=true"), id="two copies"),
-        pytest.param(("trainer.tensor_parallel=2",), id="two halves", marks=pytest.mark.long),
+        pytest.param(("trainer.tensor_parallel=2",), id="two halves"),
     ],
 )
 def test_two_ranks_have_the_curve_of_one_and_resume(

@@ -85,6 +85,7 @@ def log(run: Command) -> str:
     return (run.output / "run.log").read_text()
 
 
+@pytest.mark.long
 def test_the_only_policy_server_is_killed_in_a_step_and_comes_back_with_that_steps_weights(tmp_path: Path) -> None:
     run = command(tmp_path / "run", "job.steps=3")
     run.start()

@@ -116,7 +116,7 @@ class Usage:
 @pytest.mark.parametrize(
     ("steps", "early", "late"),
     [
-        pytest.param(40, range(10, 20), range(30, 40), marks=pytest.mark.timeout(900)),
+        pytest.param(40, range(10, 20), range(30, 40), marks=[pytest.mark.long, pytest.mark.timeout(900)]),
         pytest.param(200, range(20, 40), range(180, 200), marks=[pytest.mark.long, pytest.mark.timeout(3600)]),
     ],
 )

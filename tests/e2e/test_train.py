@@ -104,6 +104,7 @@ def test_a_killed_run_leaves_nothing_and_resumes_with_the_same_data_order(tmp_pa
         assert seen == [next(source).task_id for _ in range(2)]
 
 
+@pytest.mark.long
 def test_a_sweep_runs_one_job_after_the_other_and_keeps_each_ones_staleness_bound(tmp_path: Path) -> None:
     sweep = Command(
         output=tmp_path / "unused",

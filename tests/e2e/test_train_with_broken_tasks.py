@@ -34,6 +34,7 @@ def row(name: str, task: Task) -> str:
     return json.dumps({"prompt": task.problem_statement, "metadata": metadata})
 
 
+@pytest.mark.long
 def test_a_broken_task_goes_into_quarantine_and_its_place_is_taken_by_the_next(tmp_path: Path) -> None:
     tasks = itertools.islice(ToyTasks(kinds=["sub", "add", "max", "last"], image="host").tasks(0), 4)
     rows = tmp_path / "rows.jsonl"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tests.e2e.netns import Machine
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, needs_netns, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.long, pytest.mark.e2e, pytest.mark.slow, needs_netns, pytest.mark.timeout(900)]
 SMALL = "--object-store-memory=80000000 --num-cpus=2"
 
 

@@ -78,6 +78,7 @@ async def reply_across_a_push(
     return whole, parts, computed
 
 
+@pytest.mark.long
 @pytest.mark.timeout(400)
 async def test_each_update_mode_does_with_a_running_reply_what_it_says(
     tmp_path: Path, trainer: Callable[..., Any]

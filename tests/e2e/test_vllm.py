@@ -81,6 +81,7 @@ async def until_running(url: str, count: int) -> None:
         await asyncio.sleep(0.05)
 
 
+@pytest.mark.long
 async def test_a_call_that_is_cancelled_is_gone_from_the_engine_within_two_seconds(tmp_path: Path) -> None:
     prompt = np.arange(1, 200, dtype=np.int32)
     async with serving(endless(tmp_path / "model"), tmp_path / "vllm.log") as (engine, url), asyncio.timeout(60):
@@ -118,7 +119,7 @@ async def push(trainer: Callable[..., Any], engine: VllmEngine, version: int) ->
     return difference, probe.logprobs
 
 
-@pytest.mark.parametrize(("backend", "tied"), [("disk", False), ("gloo", True)])
+@pytest.mark.parametrize(("backend", "tied"), [pytest.param("disk", False, marks=pytest.mark.long), ("gloo", True)])
 async def test_twenty_versions_arrive_one_after_the_other_and_each_is_sampled_with(
     tmp_path: Path, trainer: Callable[..., Any], backend: str, tied: bool
 ) -> None:
@@ -156,6 +157,7 @@ async def test_a_push_whose_sender_never_comes_fails_and_serves_nothing_half_new
                 await engine.generate(trainer_process.PROBE, Sampling(max_tokens=4), request_id="after")
 
 
+@pytest.mark.long
 async def test_a_trainer_killed_in_the_middle_of_a_push_ends_it_and_nothing_half_new_is_sampled(tmp_path: Path) -> None:
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
 

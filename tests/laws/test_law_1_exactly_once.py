@@ -24,8 +24,6 @@ from rl_agent.tokens.messages import Message, Role, ToolCall
 from rl_agent.tokens.segment import SegmentKind
 from rl_agent.tokens.template_renderer import TemplateRenderer
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 from tests.scripted import BASH, call, conversation, generation, result, save_tokenizer, system, user
 
 if TYPE_CHECKING:

@@ -26,8 +26,6 @@ from rl_agent.tokens.segment import NOT_SAMPLED
 from rl_agent.tokens.template_renderer import TemplateRenderer
 from rl_agent.tokens.turn import FinishReason, Generation, Sampling, VersionSpan
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 from tests.scripted import ScriptedEngine, encode, save_tokenizer
 
 if TYPE_CHECKING:

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-
-sys.path.insert(
-    0, str(Path(__file__).parents[2])
-)  # so that tests can share `tests.scripted` wherever pytest is started
 
 if TYPE_CHECKING:
     from rl_agent.tokens.template_renderer import TemplateRenderer

@@ -38,6 +38,8 @@ CASES = {
     "two parts of each sequence": (TINY, {"context_parallel": 2}),
     "experts spread over two": (EXPERTS, {"data_parallel": 2, "expert_parallel": 2}),
 }
+IN_EVERY_RUN = ("two copies, sharded optimizer", "two shards, sequence too", "two stages", "experts spread over two")
+"""Cases of `make test`; the others run under `make test-long`."""
 
 
 def work(rank: int, ranks: int, port: int, folder: Path, layout: dict[str, Any]) -> dict[str, Any]:
@@ -77,7 +79,13 @@ def ranks() -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("shape", "layout"), CASES.values(), ids=CASES)
+@pytest.mark.parametrize(
+    ("shape", "layout"),
+    [
+        pytest.param(*case, id=name, marks=[pytest.mark.long] * (name not in IN_EVERY_RUN))
+        for name, case in CASES.items()
+    ],
+)
 def test_every_score_and_the_critics_steps_are_those_of_one_process(
     tmp_path: Path,
     ranks: ProcessPoolExecutor,

@@ -1,0 +1,1 @@
+"""Plug-ins for rl_agent from another package."""

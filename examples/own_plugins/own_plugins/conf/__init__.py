@@ -1,0 +1,1 @@
+"""Option files, for `hydra.searchpath=[pkg://own_plugins.conf]`."""
