@@ -78,8 +78,8 @@ def ours(folder: Path, sizes: list[int], repeats: int) -> list[float]:
     """Seconds of each step."""
     from rl_agent.algo.algorithm import build_algorithm  # noqa: PLC0415
     from rl_agent.config.hints import precompose  # noqa: PLC0415
-    from rl_agent.config.load import load, parameters  # noqa: PLC0415
-    from rl_agent.config.schema import register  # noqa: PLC0415
+    from rl_agent.config.load import load
+    from rl_agent.config.options import register  # noqa: PLC0415
     from rl_agent.config.trainer import MegatronConfig  # noqa: PLC0415
     from rl_agent.trainer.megatron import MegatronTrainer  # noqa: PLC0415
 

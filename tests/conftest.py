@@ -11,7 +11,7 @@ import psutil
 import pytest
 from omegaconf import OmegaConf
 
-from rl_agent.config.schema import register
+from rl_agent.config.options import register
 from tests import left
 
 if TYPE_CHECKING:

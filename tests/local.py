@@ -11,7 +11,6 @@ import pytest
 from rl_agent import secrets
 from rl_agent.config.gateway import GatewayConfig
 from rl_agent.config.grader import EvalCmdConfig
-from rl_agent.config.load import build
 from rl_agent.config.sandbox import E2BSandboxConfig, LocalSandboxConfig
 from rl_agent.sandboxes.gateway.server import Gateway
 from rl_agent.tasks.task import EvalCmdSpec, Task
@@ -30,7 +29,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="the local sandbox nee
 
 
 def local_provider(folder: Path, **changes: Any) -> LocalProvider:
-    provider: LocalProvider = build(LocalSandboxConfig(**{"state_dir": str(folder), "nice": 0, **changes}))
+    provider: LocalProvider = LocalSandboxConfig(**{"state_dir": str(folder), "nice": 0, **changes}).build()
     return provider
 
 
@@ -56,7 +55,7 @@ def e2b_provider(url: str, folder: Path, **changes: Any) -> E2BProvider:
     """The provider over the real SDK."""
     secrets.set_for_children("E2B_API_KEY", GATEWAY_KEY)
     values = {"api_url": url, "sandbox_url": url, "state_dir": str(folder / "e2b"), **changes}
-    provider: E2BProvider = build(E2BSandboxConfig(**values))
+    provider: E2BProvider = E2BSandboxConfig(**values).build()
     return provider
 
 
@@ -68,7 +67,7 @@ async def e2b_through_a_gateway(folder: Path) -> AsyncIterator[SandboxProvider]:
 
 
 def eval_cmd(**changes: Any) -> EvalCmd:
-    grader: EvalCmd = build(EvalCmdConfig(**changes))
+    grader: EvalCmd = EvalCmdConfig(**changes).build()
     return grader
 
 

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
-from rl_agent.config.load import build
 from rl_agent.config.sandbox import DockerSandboxConfig
 
 if TYPE_CHECKING:
@@ -131,5 +130,5 @@ def _add(archive: tarfile.TarFile, name: str, content: bytes = b"", **more: Any)
 
 def docker_provider(url: str, folder: Path, **changes: Any) -> DockerProvider:
     values = {"url": url, "pull": False, "state_dir": str(folder / "docker"), **changes}
-    provider: DockerProvider = build(DockerSandboxConfig(**values))
+    provider: DockerProvider = DockerSandboxConfig(**values).build()
     return provider

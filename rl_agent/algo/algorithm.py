@@ -17,7 +17,7 @@ from rl_agent.algo.ratio import LOGPROB_FLOOR, floats, floored, lie_within, log_
 from rl_agent.algo.scores import Need
 from rl_agent.config.algo import LrDecay, SegmentCredit
 from rl_agent.config.algo_parts import KlPlace, Proximal
-from rl_agent.config.load import build, locate, parameters, target
+from rl_agent.config.names import locate
 from rl_agent.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ class Algorithm:
 
 def build_algorithm(node: Any) -> Algorithm:
     """The algorithm that a loaded `algo` config describes, its parts built first."""
-    parts = {name: build(getattr(node, name)) for name in PARTS}
+    parts = {name: getattr(node, name).build() for name in PARTS}
     algorithm: Algorithm = locate(target(node))(**(parameters(node) | parts))
     return algorithm
 

@@ -12,7 +12,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from rl_agent.cluster.hosts import Hosts
 from rl_agent.config.bring_up import BringUpConfig
-from rl_agent.config.load import nearest
+from rl_agent.config.names import nearest
 from rl_agent.errors import ConfigError, RlAgentError
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 from rl_agent.cluster.process import own_address, set_up
-from rl_agent.config.load import build
 from rl_agent.engine.base import EngineServer
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ class PolicyServer:
         set_up(folder.log(f"policy_server{suffix}"))
         self._config = config
         self._log = folder.log(f"vllm{suffix}")
-        self._server: EngineServer = build(config.engine, EngineServer)
+        self._server: EngineServer = config.engine.build()
         self._stack = AsyncExitStack()
         self._engine: Engine | None = None
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from rl_agent.adapters.build import build_adapter
 from rl_agent.cluster.process import addressed, exempt_loaded_objects, node_address, set_up
 from rl_agent.config.adapter import HistoryReasoning
-from rl_agent.config.load import build
 from rl_agent.config.rollout import guard_s
 from rl_agent.engine.base import EngineServer
 from rl_agent.engine.parsers import named_parser
@@ -53,10 +52,10 @@ class RolloutWorker:
     async def serve(self, replicas: ReplicaSet, model_folder: Path) -> None:
         """Keep the adapter open against the policy servers, until `stop`."""
         config, rollout = self._config, self._config.rollout
-        booting: SandboxProvider = build(config.sandbox, SandboxProvider)
-        harness: Harness = build(config.harness, Harness)
-        grader: Grader = build(config.grader, Grader)
-        server: EngineServer = build(config.engine, EngineServer)
+        booting: SandboxProvider = config.sandbox.build()
+        harness: Harness = config.harness.build()
+        grader: Grader = config.grader.build()
+        server: EngineServer = config.engine.build()
         harness.assets  # noqa: B018 (a CLI that was not fetched fails here, once)
         await booting.sweep()
         keep = config.adapter.history_reasoning is HistoryReasoning.keep

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import ray
 
 from rl_agent.cluster.process import addressed, own_address, set_up
-from rl_agent.config.load import build
 from rl_agent.errors import WeightPushError
 from rl_agent.ports import hold_port, number
 from rl_agent.trainer.base import Trainer
@@ -37,8 +36,8 @@ class TrainerRank:
         self._world_size = world_size
         self._held = ExitStack()
         self._address = own_address(config)
-        self._trainer: Trainer = build(config.trainer, Trainer)
-        self._sender: WeightSender = build(addressed(config.weights, "host", self._address), WeightSender)
+        self._trainer: Trainer = config.trainer.build()
+        self._sender: WeightSender = addressed(config.weights, "host", self._address).build()
 
     def place(self) -> str:
         """The node that this is."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from rl_agent.cluster.bring_up import cluster
-from rl_agent.config.load import as_plain, build
+from rl_agent.config.load import as_plain
 from rl_agent.errors import ConfigError
 from rl_agent.jobs.checkpoints import policy_of
 from rl_agent.jobs.places import Place, Places, Recorded, tasks_of
@@ -140,7 +140,7 @@ async def sample(
 
     `limit`: tasks, see `places.tasks_of`; `members`: rollouts of each.
     """
-    source: TaskSource = build(config.data, TaskSource)
+    source: TaskSource = config.data.build()
     count, tasks = tasks_of(source, config, limit)
     plan = Places(tasks=count, members=members, per_file=config.rollout.tasks_per_step)
     recorded = Recorded(folder.rollouts, folder.buffer, plan)
@@ -192,7 +192,7 @@ async def _sample(
         tracker.rollouts(number, groups)
         console.step(number, metrics)
 
-    backend = build(config.weights, WeightSender).backend
+    backend = config.weights.build().backend
     async with cluster(config, folder, policy.folder, backend, trains=False) as processes, asyncio.TaskGroup() as alive:
         watch = alive.create_task(processes.watch())
         await Sampling(

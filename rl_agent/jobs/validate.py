@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Final
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from rl_agent.config.load import build
 from rl_agent.errors import ConfigError, GraderError, InfraError, SetupError
 from rl_agent.graders.base import Grader, Verdict, VerdictStatus
 from rl_agent.rollout.failures import LONGEST_PAUSE_S
@@ -63,9 +62,9 @@ def run(config: Config, folder: RunFolder) -> None:
 
 
 async def _run(config: Config, folder: RunFolder) -> None:
-    source: TaskSource = build(config.data, TaskSource)
-    provider: SandboxProvider = build(config.sandbox, SandboxProvider)
-    grader: Grader = build(config.grader, Grader)
+    source: TaskSource = config.data.build()
+    provider: SandboxProvider = config.sandbox.build()
+    grader: Grader = config.grader.build()
     if config.job.passes < 1 or config.job.concurrent < 1:
         raise ConfigError("job.passes and job.concurrent must be at least 1")
     await provider.sweep()

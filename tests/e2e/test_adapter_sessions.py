@@ -15,7 +15,6 @@ from aiohttp import web
 from rl_agent.adapters.build import build_adapter
 from rl_agent.config.adapter import AdapterConfig
 from rl_agent.config.harness import ClaudeCodeConfig, CodexConfig
-from rl_agent.config.load import build
 from rl_agent.harnesses.base import Budget, ExitReason, Harness, HarnessResult
 from rl_agent.tokens.segment import SegmentKind
 from rl_agent.tokens.template_renderer import TemplateRenderer
@@ -123,9 +122,9 @@ async def proxied(target: int, policy: Policy, faults: dict[int, str]) -> AsyncI
 
 def harness(name: str, **changes: Any) -> Harness:
     if name == "claude_code":
-        built: Harness = build(ClaudeCodeConfig(**{"tools": ["Bash"], "system_prompt": "You fix bugs.", **changes}))
+        built: Harness = ClaudeCodeConfig(**{"tools": ["Bash"], "system_prompt": "You fix bugs.", **changes}).build()
     else:
-        built = build(CodexConfig(**{"tools": ["exec_command"], "system_prompt": "You fix bugs.", **changes}))
+        built = CodexConfig(**{"tools": ["exec_command"], "system_prompt": "You fix bugs.", **changes}).build()
     return built
 
 

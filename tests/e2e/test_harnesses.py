@@ -12,7 +12,6 @@ import pytest
 from aiohttp import web
 
 from rl_agent.config.harness import ClaudeCodeConfig, CodexConfig
-from rl_agent.config.load import build
 from rl_agent.errors import HarnessError
 from rl_agent.graders.base import VerdictStatus
 from rl_agent.harnesses.base import Budget, ExitReason, Harness, HarnessResult
@@ -40,9 +39,9 @@ LIST_AGENTS = "for s in $(grep -lE '^Uid:.[1-9]' /proc/[0-9]*/status); do grep -
 
 def harness(name: str, **changes: Any) -> Harness:
     if name == "claude_code":
-        built: Harness = build(ClaudeCodeConfig(**{"tools": ["Bash"], "system_prompt": "You fix bugs.", **changes}))
+        built: Harness = ClaudeCodeConfig(**{"tools": ["Bash"], "system_prompt": "You fix bugs.", **changes}).build()
     else:
-        built = build(CodexConfig(**{"tools": ["exec_command"], "system_prompt": "You fix bugs.", **changes}))
+        built = CodexConfig(**{"tools": ["exec_command"], "system_prompt": "You fix bugs.", **changes}).build()
     return built
 
 

@@ -12,7 +12,7 @@ import pytest
 from rl_agent.adapters.build import build_adapter
 from rl_agent.config.check import check
 from rl_agent.config.hints import precompose
-from rl_agent.config.load import build, load
+from rl_agent.config.load import load
 from rl_agent.embedded.agent_style import AgentStyle, agent_style, codex_frame
 from rl_agent.embedded.demonstration import Demonstrations, encoder
 from rl_agent.embedded.tiny import WARM_STARTS
@@ -36,9 +36,9 @@ FRAME = re.compile(r"Chunk ID: (?P<chunk>[0-9a-f]{6})\nWall time: (?P<wall>[0-9.
 
 async def record(config: Config, task: ToyTask, scratch: Path) -> Rollout:
     """One real episode whose policy is the demonstrator."""
-    harness = build(config.harness)
+    harness = config.harness.build()
     folder = WARM_STARTS / config.model.style
-    server = build(config.engine)
+    server = config.engine.build()
     address = await server.start(
         model_folder=folder, log=scratch / "engine.log", weight_backend="disk", max_context_tokens=2048
     )
@@ -54,9 +54,9 @@ async def record(config: Config, task: ToyTask, scratch: Path) -> Rollout:
         )
         async with adapter:
             runner = EpisodeRunner(
-                provider=build(config.sandbox),
+                provider=config.sandbox.build(),
                 harness=harness,
-                grader=build(config.grader),
+                grader=config.grader.build(),
                 adapter=adapter,
                 advertise_host=None,
                 limits=EpisodeLimits(agent_s=60, workspace_s=60, guard_s=180),

@@ -13,7 +13,6 @@ import pytest
 
 from rl_agent.adapters.generate import Parts, generate_whole
 from rl_agent.config.engine import UpdateMode, VllmConfig
-from rl_agent.config.load import build
 from rl_agent.config.weights import DiskConfig
 from rl_agent.engine.vllm_client import VllmEngine
 from rl_agent.tokens.turn import Sampling
@@ -85,9 +84,7 @@ async def test_each_update_mode_does_with_a_running_reply_what_it_says(
 ) -> None:
     folder = endless(tmp_path / "model")
     await trainer(trainer_process.start, folder, DiskConfig(), tmp_path / "run")
-    server: VllmServer = build(
-        VllmConfig(dtype="float32", eager=True, max_num_seqs=8, cpu_kv_cache_gb=1, probe_tolerance=TOLERANCE)
-    )
+    server: VllmServer = VllmConfig(dtype="float32", eager=True, max_num_seqs=8, cpu_kv_cache_gb=1, probe_tolerance=TOLERANCE).build()
     url = await server.start(
         model_folder=folder, log=tmp_path / "vllm.log", weight_backend="disk", max_context_tokens=CONTEXT
     )

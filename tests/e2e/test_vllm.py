@@ -21,7 +21,6 @@ import pytest
 
 import rl_agent
 from rl_agent.config.engine import VllmConfig
-from rl_agent.config.load import build
 from rl_agent.config.weights import DiskConfig, GlooConfig
 from rl_agent.errors import EngineError, WeightPushError
 from rl_agent.tokens.turn import Sampling
@@ -46,7 +45,7 @@ def sockets(folder: Path) -> list[Path] | None:
 async def serving(folder: Path, log: Path, backend: str = "disk") -> AsyncIterator[tuple[VllmEngine, str]]:
     """An engine and its address. Its temporary files must be its own, and go with it."""
     config = VllmConfig(dtype="float32", eager=True, max_num_seqs=8, cpu_kv_cache_gb=1, probe_tolerance=1e-4)
-    server: VllmServer = build(config)
+    server: VllmServer = config.build()
     url = await server.start(model_folder=folder, log=log, weight_backend=backend, max_context_tokens=CONTEXT)
     assert server._temporary is not None
     temporary = Path(server._temporary.name)

@@ -26,8 +26,8 @@ def start(folder: Path, sender: Any, run_folder: Path) -> None:
     """Set a trainer up on a model folder, with random weights if it has none."""
     from rl_agent.algo.algorithm import build_algorithm
     from rl_agent.config.hints import precompose
-    from rl_agent.config.load import build, load, parameters
-    from rl_agent.config.schema import register
+    from rl_agent.config.load import load
+    from rl_agent.config.options import register
     from rl_agent.config.trainer import MegatronConfig
     from rl_agent.trainer.megatron import MegatronTrainer
 
@@ -36,7 +36,7 @@ def start(folder: Path, sender: Any, run_folder: Path) -> None:
     algorithm = build_algorithm(load(precompose(conf, "config", ["algo=grpo", "algo.lr=1e-3"])).algo)
     trainer = MegatronTrainer(**parameters(MegatronConfig(threads=1)))
     trainer.setup(model_folder=folder, algorithm=algorithm, seed=1, total_steps=100)
-    built = build(sender)
+    built = sender.build()
     built.open(run_folder, receivers=1)
     HERE.update(trainer=trainer, sender=built)
 

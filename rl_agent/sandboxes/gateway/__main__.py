@@ -16,8 +16,8 @@ import rl_agent
 from rl_agent import secrets
 from rl_agent.config.gateway import GatewayRoot
 from rl_agent.config.hints import precompose
-from rl_agent.config.load import build, load
-from rl_agent.config.schema import register
+from rl_agent.config.load import load
+from rl_agent.config.options import register
 from rl_agent.errors import RlAgentError
 from rl_agent.sandboxes.base import SandboxProvider
 from rl_agent.sandboxes.gateway.server import Gateway
@@ -42,7 +42,7 @@ async def serve(root: GatewayRoot) -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a box holds a handful, a stream of a client one
     key = secrets.require("E2B_API_KEY", "the gateway (clients must show it)")
-    provider: SandboxProvider = build(root.sandbox, SandboxProvider)
+    provider: SandboxProvider = root.sandbox.build()
     over = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, over.set)

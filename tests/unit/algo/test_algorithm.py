@@ -13,7 +13,7 @@ from algo_cases import algorithm, batch
 from rl_agent.config.algo import ADVANTAGE_SCHEMAS, AGGREGATION_SCHEMAS, SCHEMAS, LrDecay
 from rl_agent.config.algo_loss import LOSS_SCHEMAS
 from rl_agent.config.algo_parts import CORRECTION_SCHEMAS, KL_SCHEMAS, SHAPING_SCHEMAS
-from rl_agent.config.load import locate
+from rl_agent.config.names import locate
 from rl_agent.errors import ConfigError
 
 GROUPS = [

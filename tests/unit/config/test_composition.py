@@ -14,7 +14,8 @@ import yaml
 from rl_agent.config import schema
 from rl_agent.config.check import check
 from rl_agent.config.hints import precompose
-from rl_agent.config.load import build, differences, load, locate
+from rl_agent.config.load import differences, load
+from rl_agent.config.names import locate
 from rl_agent.errors import ConfigError
 from tests.conftest import CONF
 
@@ -142,7 +143,7 @@ def test_the_dialect_that_check_knows_is_that_of_the_harness(harness: str) -> No
     from rl_agent.config.check import _DIALECTS
 
     node = composed(f"harness={harness}").harness
-    assert build(node).dialect == _DIALECTS[node._target_]
+    assert node.build().dialect == _DIALECTS[node._target_]
     locate(_DIALECTS[node._target_])
 
 

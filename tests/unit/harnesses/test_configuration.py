@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from rl_agent.config.harness import ClaudeCodeConfig, CodexConfig
-from rl_agent.config.load import build
 from rl_agent.errors import ConfigError, HarnessError
 from rl_agent.harnesses.base import Budget, ExitReason, Harness
 from rl_agent.harnesses.run import last_line
@@ -42,7 +41,7 @@ def ended(code: int, last: dict[str, Any] | None = None, *, timed_out: bool = Fa
 
 
 async def run(config: Any, result: ExecResult, **task: Any) -> tuple[Any, Recorder]:
-    harness: Harness = build(config)
+    harness: Harness = config.build()
     sandbox: Any = Recorder(result)
     await harness.install(sandbox)
     budget = Budget(time_s=77)
@@ -109,11 +108,11 @@ async def test_prompts_survive_the_shell_and_stdin_is_closed(config: Any) -> Non
 @pytest.mark.parametrize("config", [ClaudeCodeConfig, CodexConfig])
 async def test_wrong_prompts_and_tools_are_refused_before_anything_runs(config: Any) -> None:
     with pytest.raises(ConfigError, match="nonsense"):
-        build(config(prompt="{nonsense}"))
+        config(prompt="{nonsense}").build()
     with pytest.raises(ConfigError, match="no template"):
         build(config(prompt="{"))
     with pytest.raises(ConfigError, match="WebSearch"):
-        build(config(tools=["WebSearch"]))
+        config(tools=["WebSearch"]).build()
     with pytest.raises(HarnessError, match="bytes"):
         await run(config(), ended(0), problem_statement="x" * 200_000)
 
@@ -128,16 +127,16 @@ async def test_extra_arguments_and_environment_reach_the_cli(config: Any) -> Non
 
 def test_codex_has_no_limit_on_turns_to_set() -> None:
     with pytest.raises(ConfigError, match=r"harness\.max_turns.*rollout\.max_turns"):
-        build(CodexConfig(max_turns=3))
+        CodexConfig(max_turns=3).build()
 
 
 async def test_an_investigator_needs_a_cli_that_can_hold_it_to_reading() -> None:
     with pytest.raises(ConfigError, match="bare=false"):
-        build(ClaudeCodeConfig(investigator=True))
+        ClaudeCodeConfig(investigator=True).build()
     with pytest.raises(ConfigError, match="needs Read"):
-        build(ClaudeCodeConfig(investigator=True, bare=False))
+        ClaudeCodeConfig(investigator=True, bare=False).build()
     with pytest.raises(ConfigError, match="none is read-only"):
-        build(CodexConfig(investigator=True))
+        CodexConfig(investigator=True).build()
     _, sandbox = await run(ClaudeCodeConfig(investigator=True, bare=False, tools=["Bash", "Read"]), ended(0))
     assert "--tools Bash,Read,Agent" in sandbox.calls[-1][0]
     _, sandbox = await run(ClaudeCodeConfig(bare=False, tools=["Bash"]), ended(0))

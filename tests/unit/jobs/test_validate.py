@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rl_agent.config.data import ToyDataConfig
-from rl_agent.config.load import build
 from rl_agent.config.rollout import FailuresConfig
 from rl_agent.errors import InfraError, SandboxError
 from rl_agent.graders.base import Verdict, VerdictStatus
@@ -124,7 +123,7 @@ async def test_the_agents_own_workspace_is_tried(tmp_path: Path) -> None:
 
 
 def test_toy_tasks_bring_gold_patches_and_plant_faults_at_the_front() -> None:
-    plain, planted = (build(ToyDataConfig(planted=number)).tasks(0) for number in (0, 3))
+    plain, planted = (ToyDataConfig(planted=number).build().tasks(0) for number in (0, 3))
     for position, (one, other) in enumerate(itertools.islice(zip(plain, planted, strict=True), 6)):
         assert one.task_id == other.task_id
         assert (one == other) is (position >= 3)

@@ -118,7 +118,7 @@ async def test_a_boot_whose_answer_was_lost_is_asked_for_again_and_gives_one_con
 OWNER = """
 import asyncio, sys
 from pathlib import Path
-from rl_agent.config.schema import register
+from rl_agent.config.options import register
 from rl_agent.sandboxes.gateway.__main__ import configuration
 from rl_agent.sandboxes.gateway.server import Gateway
 from tests import podman

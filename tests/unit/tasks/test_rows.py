@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rl_agent.config.data import RowsDataConfig
-from rl_agent.config.load import build
 from rl_agent.errors import ConfigError
 from rl_agent.tasks.task import EvalCmdSpec, F2pSpec, SweBenchSpec, SweProSpec
 
@@ -23,7 +22,7 @@ ROW = {"prompt": "Fix it.", "metadata": META}
 
 
 def source(path: Path, **changes: Any) -> RowTasks:
-    tasks: RowTasks = build(RowsDataConfig(path=str(path), **changes))
+    tasks: RowTasks = RowsDataConfig(path=str(path), **changes).build()
     return tasks
 
 

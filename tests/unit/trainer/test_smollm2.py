@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from trainer_cases import grpo, on_policy, random_batch, trainer, weights
 
-from rl_agent.config.load import build
 from rl_agent.config.model import SmolLm2Config
 from rl_agent.errors import ConfigError
 from rl_agent.tokens.messages import Conversation, Message, Role, ToolSpec
@@ -32,7 +31,7 @@ BASH = ToolSpec(
 
 @pytest.fixture(scope="session")
 def smollm() -> Path:
-    folder: Path = build(SmolLm2Config(renderer="template")).folder(Path("unused"))
+    folder: Path = SmolLm2Config(renderer="template").build().folder(Path("unused"))
     return folder
 
 

@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch._C._distributed_c10d import TCPStore
 
-from rl_agent.config.load import build
 from rl_agent.config.weights import DiskConfig, GlooConfig, IpcConfig
 from rl_agent.errors import ConfigError, WeightPushError
 from rl_agent.weights.buckets import TensorInfo, bucket_bytes, plan_buckets, unpack
@@ -59,7 +58,7 @@ def pushed(sender: GlooSender, engines: list[Engine], version: int) -> None:
 
 
 def test_two_engines_receive_then_one_is_lost_then_another_comes(tmp_path: Path) -> None:
-    sender: GlooSender = build(GlooConfig(bucket_mb=1, timeout_s=10.0))
+    sender: GlooSender = GlooConfig(bucket_mb=1, timeout_s=10.0).build()
     sender.open(tmp_path, receivers=2)
     first, second = Engine(1), Engine(2)
     for version in (1, 2):
@@ -73,7 +72,7 @@ def test_two_engines_receive_then_one_is_lost_then_another_comes(tmp_path: Path)
 
 
 def test_a_sender_whose_receiver_is_gone_fails_and_can_be_regrouped(tmp_path: Path) -> None:
-    sender: GlooSender = build(GlooConfig(bucket_mb=1, timeout_s=2.0))
+    sender: GlooSender = GlooConfig(bucket_mb=1, timeout_s=2.0).build()
     sender.open(tmp_path, receivers=2)
     sender.announce(INFOS, 1)
     with pytest.raises(WeightPushError, match="weights number 1"):
@@ -84,10 +83,10 @@ def test_a_sender_whose_receiver_is_gone_fails_and_can_be_regrouped(tmp_path: Pa
 
 
 def test_who_reads_from_disk_needs_no_group_and_shared_buffers_reach_one_engine_only(tmp_path: Path) -> None:
-    disk: Any = build(DiskConfig())
+    disk: Any = DiskConfig().build()
     disk.open(tmp_path, receivers=1)
     disk.regroup(7)
-    ipc: Any = build(IpcConfig())
+    ipc: Any = IpcConfig().build()
     ipc.regroup(1)
     with pytest.raises(ConfigError, match="one worker"):
         ipc.regroup(2)
