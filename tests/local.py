@@ -10,7 +10,7 @@ import pytest
 
 from rl_agent import secrets
 from rl_agent.config.gateway import GatewayConfig
-from rl_agent.config.grader import EvalCmdConfig
+from rl_agent.graders.eval_cmd import EvalCmdConfig
 from rl_agent.config.sandbox import E2BSandboxConfig, LocalSandboxConfig
 from rl_agent.sandboxes.gateway.server import Gateway
 from rl_agent.tasks.task import EvalCmdSpec, Task

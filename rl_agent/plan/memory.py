@@ -13,7 +13,7 @@ from rl_agent.config.trainer import Precision
 from rl_agent.plan.parameters import count_parameters
 
 if TYPE_CHECKING:
-    from rl_agent.config.trainer import MegatronConfig
+    from rl_agent.trainer.megatron import MegatronConfig
     from rl_agent.trainer.shape import ModelShape
 
 GB: Final = 1e9

@@ -17,7 +17,7 @@ from rl_agent.errors import ConfigError
 from rl_agent.trainer.shards import Shards
 
 if TYPE_CHECKING:
-    from rl_agent.config.trainer import MegatronConfig
+    from rl_agent.trainer.megatron import MegatronConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

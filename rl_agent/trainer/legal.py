@@ -10,7 +10,7 @@ from rl_agent.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rl_agent.config.trainer import MegatronConfig
+    from rl_agent.trainer.megatron import MegatronConfig
     from rl_agent.trainer.shape import LinearAttentionShape, ModelShape
 
 

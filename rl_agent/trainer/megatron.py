@@ -10,7 +10,8 @@ import shutil
 import warnings
 from typing import TYPE_CHECKING
 
-from rl_agent.config.trainer import MegatronConfig, Precision
+from rl_agent.config.trainer import Precision
+from rl_agent.trainer.megatron import MegatronConfig
 from rl_agent.trainer.legal import require_legal
 
 if TYPE_CHECKING:

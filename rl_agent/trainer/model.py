@@ -24,7 +24,7 @@ from rl_agent.trainer.linear_attention import linear_attention_layer
 from rl_agent.trainer.output import give_hidden_states
 
 if TYPE_CHECKING:
-    from rl_agent.config.trainer import MegatronConfig
+    from rl_agent.trainer.megatron import MegatronConfig
     from rl_agent.trainer.shape import ModelShape
 
 

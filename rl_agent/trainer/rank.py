@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from rl_agent.algo.batch import Float32, Int32, TrainBatch
     from rl_agent.algo.prepared import Prepared
     from rl_agent.algo.scores import Scores
-    from rl_agent.config.trainer import MegatronConfig
+    from rl_agent.trainer.megatron import MegatronConfig
     from rl_agent.trainer.checkpoint_writer import Writing
     from rl_agent.trainer.layout import RankLayout
     from rl_agent.weights.base import WeightSender, WeightUpdate

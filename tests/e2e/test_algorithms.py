@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rl_agent.config.model import TinyModelConfig
+from rl_agent.embedded.tiny import TinyPolicyConfig
 from rl_agent.embedded.tiny import TinyPolicy
 from tests.e2e.command import Command
 
@@ -67,7 +67,7 @@ def test_a_named_algorithm_takes_two_steps(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_a_policy_learns_from_a_teacher(tmp_path: Path) -> None:
-    config = TinyModelConfig(renderer="template", style="codex")
+    config = TinyPolicyConfig(renderer="template", style="codex")
     fields = {f.name: getattr(config, f.name) for f in dataclasses.fields(config) if f.name != "_target_"}
     teacher = TinyPolicy(**fields).folder(tmp_path)
     steps = train(tmp_path / "run", "algo=opd", f"algo.loss.teacher={teacher}")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from rl_agent.config.data import RowsDataConfig
+from rl_agent.tasks.rows import RowsConfig
 from rl_agent.sandboxes.state import state_folder
 from tests.e2e.command import Command
 from tests.local import needs_root
@@ -139,7 +139,7 @@ def test_an_image_of_a_later_task_that_does_not_exist_costs_that_task_alone(tmp_
     good, bad = ({**ROW, "metadata": {**ROW["metadata"], "image": image}} for image in ("host", "dir:/nonexistent"))
     for order in ([good, bad], [bad, good]):
         rows.write_text("\n".join(map(json.dumps, order)))
-        source = RowsDataConfig(path=str(rows)).build()
+        source = RowsConfig(path=str(rows)).build()
         if next(source.tasks(0)).image == "host":
             break
     run = Command(

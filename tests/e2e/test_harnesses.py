@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from aiohttp import web
 
-from rl_agent.config.harness import ClaudeCodeConfig, CodexConfig
+from rl_agent.harnesses.claude_code import ClaudeCodeConfig
+from rl_agent.harnesses.codex import CodexConfig
 from rl_agent.errors import HarnessError
 from rl_agent.graders.base import VerdictStatus
 from rl_agent.harnesses.base import Budget, ExitReason, Harness, HarnessResult

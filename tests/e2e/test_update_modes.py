@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from rl_agent.adapters.generate import Parts, generate_whole
-from rl_agent.config.engine import UpdateMode, VllmConfig
-from rl_agent.config.weights import DiskConfig
+from rl_agent.config.engine import UpdateMode
+from rl_agent.engine.vllm_server import VllmConfig
+from rl_agent.weights.disk import DiskConfig
 from rl_agent.engine.vllm_client import VllmEngine
 from rl_agent.tokens.turn import Sampling
 from tests.e2e import trainer_process

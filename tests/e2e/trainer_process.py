@@ -28,7 +28,7 @@ def start(folder: Path, sender: Any, run_folder: Path) -> None:
     from rl_agent.config.hints import precompose
     from rl_agent.config.load import load
     from rl_agent.config.options import register
-    from rl_agent.config.trainer import MegatronConfig
+    from rl_agent.trainer.megatron import MegatronConfig
     from rl_agent.trainer.megatron import MegatronTrainer
 
     register()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rl_agent.config.grader import GraderConfig
+from rl_agent.graders.auto import AutoConfig
 from rl_agent.graders.signals import Signal
 from rl_agent.graders.swebench_log import statuses
 from rl_agent.graders.swebench_package import Package
@@ -243,7 +243,7 @@ async def judged(
     provider: LocalProvider, tools: Path, kind: str, after: dict[str, str | None], **changes: Any
 ) -> Verdict:
     task = calc_task(files=BASE, grader=spec(kind, tools))
-    grader = GraderConfig(**{"timeout_s": 300, **changes}).build()
+    grader = AutoConfig(**{"timeout_s": 300, **changes}).build()
     verdict: Verdict = await grader.grade(task, patch_of(BASE, after), provider)
     return verdict
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rl_agent.config.grader import GraderConfig
+from rl_agent.graders.auto import AutoConfig
 from rl_agent.errors import GraderError, SandboxError
 from rl_agent.graders.base import VerdictStatus
 from rl_agent.graders.screen import Screened
@@ -203,7 +203,7 @@ async def test_what_pre_commands_install_for_the_user_is_there_in_grading_as_for
     provider: LocalProvider, spec: EvalCmdSpec | F2pSpec
 ) -> None:
     install = 'site=$(python3 -m site --user-site); mkdir -p "$site"; echo TWO=2 > "$site/helper.py"'
-    grader = GraderConfig().build()
+    grader = AutoConfig().build()
     verdict = await grader.grade(calc_task(pre_commands=(install,), grader=spec), FIX, provider)
     assert (verdict.status, verdict.reward) == (VerdictStatus.SOLVED, 1.0), verdict.log
 

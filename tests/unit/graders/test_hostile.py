@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rl_agent.config.grader import GraderConfig
+from rl_agent.graders.auto import AutoConfig
 from rl_agent.graders.confirm import CHANNEL
 from rl_agent.tasks.task import EvalCmdSpec, F2pSpec
 from rl_agent.workspace.capture import MOST_BYTES, capture, why_not_captured
@@ -38,7 +38,7 @@ os._exit(0)
 
 
 async def judged(folder: Path, spec: GraderSpec, text: str) -> Verdict:
-    grader = GraderConfig(retries=0, timeout_s=60).build()
+    grader = AutoConfig(retries=0, timeout_s=60).build()
     provider = local_provider(folder / "state")
     patch = patch_of(BASE, {"calc.py": text})
     verdict: Verdict = await grader.grade(calc_task(files=BASE, grader=spec), patch, provider)
@@ -83,7 +83,7 @@ TEST_PATCH = (
 async def test_what_stands_in_the_way_of_the_tests_is_the_submissions_fault(
     tmp_path: Path, spec: GraderSpec, path: str, strict: bool
 ) -> None:
-    grader = GraderConfig(strict=strict, retries=0).build()
+    grader = AutoConfig(strict=strict, retries=0).build()
     provider = local_provider(tmp_path / "state")
     patch = patch_of(BASE, {path: "a\n"})
     verdict = await grader.grade(calc_task(files=BASE, grader=spec), patch, provider)
@@ -118,7 +118,7 @@ async def test_what_is_too_large_to_be_captured_is_the_submissions_fault(
         await sandbox.exec(command, cwd=task.workdir, timeout=60, check=True)
         patch = await capture(sandbox, workspace, timeout_s=60)
     assert len(patch) < 1000
-    verdict = await GraderConfig().build().grade(task, patch, provider)
+    verdict = await AutoConfig().build().grade(task, patch, provider)
     assert (verdict.status, verdict.reward) == ("apply_failed", 0.0)
     assert said in verdict.log
 

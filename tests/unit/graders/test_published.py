@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rl_agent.config.data import RowsDataConfig
+from rl_agent.tasks.rows import RowsConfig
 from rl_agent.errors import ConfigError, GraderError
 from rl_agent.graders.names import Named, outcomes_of, plain
 from rl_agent.graders.parse import parse_log, require_pinned
@@ -112,7 +112,7 @@ def test_the_validation_logs_of_swesmith_fail_with_the_bug_and_pass_before_it() 
 
 
 def rows(path: Path, format_: str, **defaults: str) -> RowTasks:
-    source: RowTasks = RowsDataConfig(path=str(path), format=format_, row_defaults=defaults).build()
+    source: RowTasks = RowsConfig(path=str(path), format=format_, row_defaults=defaults).build()
     return source
 
 

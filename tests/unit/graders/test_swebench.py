@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rl_agent.config.grader import GraderConfig
+from rl_agent.graders.auto import AutoConfig
 from rl_agent.errors import ConfigError, GraderError, SetupError
 from rl_agent.graders.swebench import SweBenchJudge, judge_statuses, package_verdict
 from rl_agent.graders.swebench_log import REPORT, STATUSES, read_log, report, statuses
@@ -114,7 +114,7 @@ def test_the_files_of_the_test_patch_are_protected() -> None:
 def test_without_the_package_the_remedy_is_named() -> None:
     with pytest.raises(ConfigError, match=r"rl_agent\[swebench\]"):
         package_of({"instance_id": "a"})
-    grader: Auto = GraderConfig().build()
+    grader: Auto = AutoConfig().build()
     with pytest.raises(ConfigError, match=r"rl_agent\[swebench\]"):
         grader.require_usable(calc_task(grader=SweBenchSpec(instance={"instance_id": "a"})))
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from rl_agent.config.harness import ClaudeCodeConfig, CodexConfig
+from rl_agent.harnesses.claude_code import ClaudeCodeConfig
+from rl_agent.harnesses.codex import CodexConfig
 from rl_agent.errors import ConfigError, HarnessError
 from rl_agent.harnesses.base import Budget, ExitReason, Harness
 from rl_agent.harnesses.run import last_line
@@ -110,7 +111,7 @@ async def test_wrong_prompts_and_tools_are_refused_before_anything_runs(config: 
     with pytest.raises(ConfigError, match="nonsense"):
         config(prompt="{nonsense}").build()
     with pytest.raises(ConfigError, match="no template"):
-        build(config(prompt="{"))
+        config(prompt="{").build()
     with pytest.raises(ConfigError, match="WebSearch"):
         config(tools=["WebSearch"]).build()
     with pytest.raises(HarnessError, match="bytes"):

@@ -8,7 +8,8 @@ import math
 import numpy as np
 import pytest
 
-from rl_agent.config.job import EvaluateJobConfig, Interval
+from rl_agent.jobs.evaluate import EvaluateConfig
+from rl_agent.jobs.pass_at_k import Interval
 from rl_agent.jobs.checkpoints import Policy
 from rl_agent.jobs.evaluate import summarised, task_rows, told
 from rl_agent.jobs.pass_at_k import interval, pass_at_k
@@ -82,7 +83,7 @@ def test_what_infrastructure_broke_counts_as_no_failure() -> None:
         half.add(record(status, reward))
     lost = TaskTally(task_id="lost")
     lost.add(record("engine_error", None))
-    job = EvaluateJobConfig(k=[1, 2, 4])
+    job = EvaluateConfig(k=[1, 2, 4])
     rows = task_rows([half, lost], job.k, Policy(folder=None, version=7, name="x"))  # type: ignore[arg-type]
     assert [row["pass@1"] for row in rows] == [0.5, None]
     assert [row["pass@2"] for row in rows] == [1.0, None]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rl_agent.config.data import ToyDataConfig
+from rl_agent.embedded.toy_source import ToyDataConfig
 from rl_agent.config.rollout import FailuresConfig
 from rl_agent.errors import InfraError, SandboxError
 from rl_agent.graders.base import Verdict, VerdictStatus

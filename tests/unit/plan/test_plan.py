@@ -12,8 +12,9 @@ import pytest
 import yaml
 
 from rl_agent.config.check import check
-from rl_agent.config.job import AssumptionsConfig
-from rl_agent.config.trainer import MegatronConfig, Precision
+from rl_agent.plan.rates import Assumptions
+from rl_agent.config.trainer import Precision
+from rl_agent.trainer.megatron import MegatronConfig
 from rl_agent.embedded.tiny import WARM_STARTS
 from rl_agent.errors import ConfigError
 from rl_agent.jobs import plan
@@ -207,7 +208,7 @@ def test_operations_of_a_pass() -> None:
 
 
 def test_a_synchronous_step_is_a_sum_and_an_asynchronous_one_its_slowest_part() -> None:
-    assume = AssumptionsConfig(
+    assume = Assumptions(
         agent_median_s=100, agent_p95_s=100.0001, grading_s=20, set_up_s=0, engine_tokens_per_s=100, push_s=5
     )
     work = Work(

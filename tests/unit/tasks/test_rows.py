@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rl_agent.config.data import RowsDataConfig
+from rl_agent.tasks.rows import RowsConfig
 from rl_agent.errors import ConfigError
 from rl_agent.tasks.task import EvalCmdSpec, F2pSpec, SweBenchSpec, SweProSpec
 
@@ -22,7 +22,7 @@ ROW = {"prompt": "Fix it.", "metadata": META}
 
 
 def source(path: Path, **changes: Any) -> RowTasks:
-    tasks: RowTasks = RowsDataConfig(path=str(path), **changes).build()
+    tasks: RowTasks = RowsConfig(path=str(path), **changes).build()
     return tasks
 
 

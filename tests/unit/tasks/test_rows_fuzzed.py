@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rl_agent.config.data import RowFormat, RowsDataConfig
+from rl_agent.tasks.formats import RowFormat
+from rl_agent.tasks.rows import RowsConfig
 from rl_agent.errors import ConfigError
 from rl_agent.tasks.task import Task
 
@@ -130,7 +131,7 @@ def check(folder: Path, count: int, seed: int) -> None:
     lines = [line for line in (fuzzed(rng) for _ in range(count)) if line.strip()]
     path.write_bytes(b"\n".join(lines) + b"\n")
     for format_ in RowFormat:
-        source = RowsDataConfig(path=str(path), format=format_).build()
+        source = RowsConfig(path=str(path), format=format_).build()
         from rl_agent.tasks.store import open_rows
 
         store, good = open_rows(path), 0
@@ -167,7 +168,7 @@ def test_many_rows_are_streamed_and_not_held(tmp_path: Path, count: int) -> None
         for number in range(count):
             file.write(json.dumps({"prompt": "p" * 200, "metadata": {**meta, "instance_id": str(number)}}) + "\n")
     tracemalloc.start()
-    source = RowsDataConfig(path=str(path)).build()
+    source = RowsConfig(path=str(path)).build()
     first = [task.task_id for task in itertools.islice(source.tasks(5), 20)]
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from trainer_cases import grpo, on_policy, random_batch, trainer, weights
 
-from rl_agent.config.model import SmolLm2Config
+from rl_agent.trainer.smollm2 import SmolLm2Config
 from rl_agent.errors import ConfigError
 from rl_agent.tokens.messages import Conversation, Message, Role, ToolSpec
 from rl_agent.tokens.turn import FinishReason

@@ -18,7 +18,7 @@ from rl_agent.algo.scores import Need
 from rl_agent.config.algo import GaeAdvantageConfig, RolloutMeanConfig
 from rl_agent.config.algo_loss import DistillationLossConfig
 from rl_agent.config.algo_parts import DecoupledConfig, KlPenaltyConfig, KlPlace, TruncatedConfig
-from rl_agent.config.model import TinyModelConfig
+from rl_agent.embedded.tiny import TinyPolicyConfig
 from rl_agent.embedded.tiny import TinyPolicy
 from rl_agent.errors import ConfigError
 from rl_agent.rollout.records import load_segments
@@ -62,7 +62,7 @@ def recorded() -> TrainBatch:
 
 def tiny(scratch: Path, style: str) -> Path:
     """The embedded default's policy, with its warm start."""
-    config = TinyModelConfig(renderer="template", style=style)
+    config = TinyPolicyConfig(renderer="template", style=style)
     fields = {f.name: getattr(config, f.name) for f in dataclasses.fields(config) if f.name != "_target_"}
     return TinyPolicy(**fields).folder(scratch)
 

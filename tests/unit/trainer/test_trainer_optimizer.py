@@ -9,7 +9,8 @@ import pytest
 import torch
 from trainer_cases import grpo, random_batch, trainer
 
-from rl_agent.config.trainer import MegatronConfig, Precision
+from rl_agent.config.trainer import Precision
+from rl_agent.trainer.megatron import MegatronConfig
 from rl_agent.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from rl_agent.config.algo import (
 )
 from rl_agent.config.algo_loss import PpoClipLossConfig, SftLossConfig
 from rl_agent.config.algo_parts import NoCorrectionConfig, NoKlConfig, ShapingConfig
-from rl_agent.config.trainer import MegatronConfig
+from rl_agent.trainer.megatron import MegatronConfig
 from rl_agent.trainer.megatron import MegatronTrainer
 
 if TYPE_CHECKING:
