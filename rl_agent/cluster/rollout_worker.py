@@ -17,7 +17,6 @@ from rl_agent.engine.replicas import Replicas
 from rl_agent.graders.base import Grader
 from rl_agent.harnesses.base import Harness
 from rl_agent.rollout.episode import EpisodeLimits, EpisodeRunner
-from rl_agent.sandboxes.base import SandboxProvider
 from rl_agent.sandboxes.meter import Meter, MeteredProvider
 from rl_agent.sandboxes.warm import WarmPool
 from rl_agent.tokens.build import build_renderer
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from rl_agent.engine.replicas import ReplicaSet
     from rl_agent.rollout.group import EpisodeRequest, Rollout
     from rl_agent.run_folder import RunFolder
+    from rl_agent.sandboxes.base import SandboxProvider
 
 
 class RolloutWorker:
@@ -53,7 +53,7 @@ class RolloutWorker:
     async def serve(self, replicas: ReplicaSet, model_folder: Path) -> None:
         """Keep the adapter open against the policy servers, until `stop`."""
         config, rollout = self._config, self._config.rollout
-        booting: SandboxProvider = build(config.sandbox, SandboxProvider)
+        booting: SandboxProvider = config.sandbox.build()
         harness: Harness = build(config.harness, Harness)
         grader: Grader = build(config.grader, Grader)
         server: EngineServer = build(config.engine, EngineServer)

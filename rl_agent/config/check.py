@@ -12,7 +12,6 @@ from rl_agent.config.check_algo import algo_problems
 from rl_agent.config.check_cluster import cluster_problems
 from rl_agent.config.check_job import job_problems
 from rl_agent.config.check_rollout import scheduling_problems
-from rl_agent.config.check_sandbox import sandbox_problems
 from rl_agent.config.job import EvaluateJobConfig, RolloutJobConfig, ValidateJobConfig
 from rl_agent.config.node import get
 from rl_agent.errors import ConfigError
@@ -44,7 +43,7 @@ def check(config: Config) -> list[Problem]:
         *_rollout(config),
         *_numbers(config),
         *_files(config),
-        *_sandbox(config),
+        *config.sandbox.problems(config),
         *_algo(config),
         *_job(config),
         *_cluster(config),
@@ -177,10 +176,6 @@ def _algo(config: Config) -> Iterator[Problem]:
 
 def _job(config: Config) -> Iterator[Problem]:
     yield from (Problem(*parts) for parts in job_problems(config))
-
-
-def _sandbox(config: Config) -> Iterator[Problem]:
-    yield from (Problem(*parts) for parts in sandbox_problems(config))
 
 
 def _cluster(config: Config) -> Iterator[Problem]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rl_agent.config.node import get
-from rl_agent.config.sandbox import LocalSandboxConfig
 from rl_agent.config.trainer import world_size
 from rl_agent.ports import is_loopback
 
@@ -63,12 +62,6 @@ def _addresses(config: Config) -> Iterator[tuple[str, str, str]]:
                     f"processes on other nodes of the cluster do not reach {host}.",
                     f"{group}.host=auto takes the node's own address",
                 )
-    if isinstance(config.sandbox, LocalSandboxConfig) and get(config.adapter, "advertise_host") is not None:
-        yield (
-            "adapter.advertise_host",
-            "sandboxes of sandbox=local are on the worker's machine, and reach its adapter through a port that is carried inside.",
-            "leave it null",
-        )
 
 
 def _replicas(config: Config) -> Iterator[tuple[str, str, str]]:

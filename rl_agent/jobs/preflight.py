@@ -10,7 +10,6 @@ from rl_agent.graders.base import Grader
 from rl_agent.graders.judge import PatchGrader
 from rl_agent.harnesses.base import Harness
 from rl_agent.ports import LOOPBACK, hold_port
-from rl_agent.sandboxes.base import SandboxProvider
 from rl_agent.trainer.legal import require_legal
 from rl_agent.trainer.shape import read_shape
 
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rl_agent.config.schema import Config
+    from rl_agent.sandboxes.base import SandboxProvider
     from rl_agent.tasks.task import Task
 
 _BOOT_S: Final = 300.0
@@ -29,7 +29,7 @@ async def require_startable(config: Config, task: Task) -> None:
     harness.assets  # noqa: B018 (looks for the CLI's files)
     if isinstance(grader := build(config.grader, Grader), PatchGrader):
         grader.require_usable(task)
-    provider: SandboxProvider = build(config.sandbox, SandboxProvider)
+    provider: SandboxProvider = config.sandbox.build()
     if config.cluster.address is not None:  # then sandboxes and ports are those of other machines
         return
     _require_port(config.engine, "host", "engine.port")

@@ -54,7 +54,7 @@ async def record(config: Config, task: ToyTask, scratch: Path) -> Rollout:
         )
         async with adapter:
             runner = EpisodeRunner(
-                provider=build(config.sandbox),
+                provider=config.sandbox.build(),
                 harness=harness,
                 grader=build(config.grader),
                 adapter=adapter,
