@@ -23,7 +23,8 @@ import psutil
 from e2b import AsyncSandbox
 
 from rl_agent import secrets
-from rl_agent.config.sandbox import E2BSandboxConfig, LocalSandboxConfig
+from rl_agent.sandboxes.e2b.provider import E2BSandboxConfig
+from rl_agent.sandboxes.local.provider import LocalSandboxConfig
 
 if TYPE_CHECKING:
     from rl_agent.sandboxes.base import SandboxProvider
@@ -39,7 +40,7 @@ ROOT: Final = Path(__file__).parent.parent
 
 async def measure_local(folder: Path) -> dict[str, float]:
     """Boot, exec and teardown one by one; many at once; memory of idle ones."""
-    provider: SandboxProvider = LocalSandboxConfig(state_dir=str(folder / "local"), nice=0).build()
+    provider = LocalSandboxConfig(state_dir=str(folder / "local"), nice=0).build()
     boots, execs, ends = [], [], []
     async with provider.boot("host", lifetime_s=600):  # its helper process stays, as in a run
         for _ in range(BOOTS):
@@ -120,7 +121,7 @@ async def _through(url: str, folder: Path, pid: int) -> dict[str, float]:
     assert received == size, f"{received} of {size} bytes came back"
     peak = _peak_kb(pid)
     await sandbox.kill()
-    provider: SandboxProvider = E2BSandboxConfig(api_url=url, state_dir=str(folder / "e2b")).build()
+    provider = E2BSandboxConfig(api_url=url, state_dir=str(folder / "e2b")).build()
     execs = []
     async with provider.boot("host", lifetime_s=600) as booted:
         for _ in range(EXECS):

@@ -11,8 +11,9 @@ import pytest
 from rl_agent import secrets
 from rl_agent.config.gateway import GatewayConfig
 from rl_agent.graders.eval_cmd import EvalCmdConfig
-from rl_agent.config.sandbox import E2BSandboxConfig, LocalSandboxConfig
+from rl_agent.sandboxes.e2b.provider import E2BSandboxConfig
 from rl_agent.sandboxes.gateway.server import Gateway
+from rl_agent.sandboxes.local.provider import LocalSandboxConfig
 from rl_agent.tasks.task import EvalCmdSpec, Task
 
 if TYPE_CHECKING:
@@ -29,8 +30,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="the local sandbox nee
 
 
 def local_provider(folder: Path, **changes: Any) -> LocalProvider:
-    provider: LocalProvider = LocalSandboxConfig(**{"state_dir": str(folder), "nice": 0, **changes}).build()
-    return provider
+    return LocalSandboxConfig(**{"state_dir": str(folder), "nice": 0, **changes}).build()
 
 
 GATEWAY_KEY = "e2b_" + "0" * 40
@@ -55,8 +55,7 @@ def e2b_provider(url: str, folder: Path, **changes: Any) -> E2BProvider:
     """The provider over the real SDK."""
     secrets.set_for_children("E2B_API_KEY", GATEWAY_KEY)
     values = {"api_url": url, "sandbox_url": url, "state_dir": str(folder / "e2b"), **changes}
-    provider: E2BProvider = E2BSandboxConfig(**values).build()
-    return provider
+    return E2BSandboxConfig(**values).build()
 
 
 @asynccontextmanager

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
-from rl_agent.config.sandbox import DockerSandboxConfig
+from rl_agent.sandboxes.docker.provider import DockerSandboxConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -130,5 +130,4 @@ def _add(archive: tarfile.TarFile, name: str, content: bytes = b"", **more: Any)
 
 def docker_provider(url: str, folder: Path, **changes: Any) -> DockerProvider:
     values = {"url": url, "pull": False, "state_dir": str(folder / "docker"), **changes}
-    provider: DockerProvider = DockerSandboxConfig(**values).build()
-    return provider
+    return DockerSandboxConfig(**values).build()

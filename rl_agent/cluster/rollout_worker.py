@@ -16,7 +16,6 @@ from rl_agent.engine.replicas import Replicas
 from rl_agent.graders.base import Grader
 from rl_agent.harnesses.base import Harness
 from rl_agent.rollout.episode import EpisodeLimits, EpisodeRunner
-from rl_agent.sandboxes.base import SandboxProvider
 from rl_agent.sandboxes.meter import Meter, MeteredProvider
 from rl_agent.sandboxes.warm import WarmPool
 from rl_agent.tokens.build import build_renderer
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from rl_agent.engine.replicas import ReplicaSet
     from rl_agent.rollout.group import EpisodeRequest, Rollout
     from rl_agent.run_folder import RunFolder
+    from rl_agent.sandboxes.base import SandboxProvider
 
 
 class RolloutWorker:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 def check(config: Config) -> list[Problem]:
-    """Return everything that cannot work, or would not do what it says."""
-    groups = (getattr(config, name) for name in config.__dataclass_fields__)
+    """Return everything that cannot work, or would not do what it says. An algorithm counts only where something is trained."""
+    groups = (getattr(config, name) for name in config.__dataclass_fields__ if name != "algo" or config.job.trains)
     return [
         *_model(config),
         *_adapter(config),

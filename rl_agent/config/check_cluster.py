@@ -64,12 +64,6 @@ def _addresses(config: Config) -> Iterator[Problem]:
                     f"processes on other nodes of the cluster do not reach {host}.",
                     f"Set {group}.host=auto to take the node's own address.",
                 )
-    if config.sandbox.shares_host and config.adapter.advertise_host is not None:
-        yield Problem(
-            "adapter.advertise_host",
-            "the sandboxes are on the worker's machine and reach its adapter through a forwarded port.",
-            "Leave it null.",
-        )
 
 
 def _replicas(config: Config) -> Iterator[Problem]:

@@ -1,46 +1,47 @@
-"""Schema of `conf/gateway.yaml`: the E2B-compatible server, `python -m rl_agent.sandboxes.gateway`."""
+"""Config of the E2B-compatible server, `python -m rl_agent.sandboxes.gateway`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from omegaconf import MISSING
 
+from rl_agent.config.sandbox import SandboxConfig
 
-@dataclass(slots=True, kw_only=True)
+
+@dataclass(kw_only=True)
 class GatewayConfig:
-    """Serves sandboxes of any provider to clients that speak E2B's wire protocol."""
+    """Options of the server that offers the sandboxes of any provider over E2B's wire protocol."""
 
     host: str = "127.0.0.1"
-    """Where it listens. Whoever reaches it and has the key runs programs here: leave it on loopback unless you mean it."""
+    """Address that the gateway listens on. A client that reaches it and has the key runs programs on this machine."""
     port: int = 3000
-    """0: a free one, printed at the start."""
+    """0: a free port, printed at the start."""
     expose: list[str] = field(default_factory=list)
-    """`host:port` of this machine that every box reaches from its start (an adapter); `127.0.0.1:*` lets clients ask for any
-    port of this machine."""
+    """Ports of this machine that boxes can reach: `127.0.0.1:<port>` from boot (an adapter), `127.0.0.1:*` for any port that a
+    client requests."""
     image_metadata_key: str = "image"
-    """Metadata key whose value is the provider's image; a box without it boots the image named by its template."""
+    """Metadata key whose value is the image. A box without the key boots the image that its template names."""
     images: dict[str, str] = field(default_factory=lambda: {"base": "host"})
-    """Template name -> image of the provider; other names are taken as images."""
+    """Template name -> image. A template that is not listed is itself an image name."""
     default_user: str = "agent"
-    """Who a command runs as that names nobody, or E2B's usual `user`."""
+    """User of a command that names no user, or names E2B's default `user`."""
     default_lifetime_s: float = 300.0
     max_lifetime_s: float = 86400.0
     max_boxes: int = 256
     max_body_mb: int = 16
-    """Largest JSON request (commands, their environment, their input)."""
+    """Maximum size of a JSON request (a command, its environment, its input)."""
     max_upload_mb: int = 4096
-    """Largest file; it is kept on disk, not in memory, on its way."""
+    """Maximum size of an uploaded file. The gateway stores it on disk, not in memory."""
     assets_dir: str | None = None
-    """Where programs that boxes share are kept, uploaded once; null: ~/.cache/rl_agent/gateway_assets."""
+    """Folder for programs that boxes share, uploaded once; null: ~/.cache/rl_agent/gateway_assets."""
     allow_host_network: bool = False
-    """Whether `allow_internet_access` (which E2B's clients set by default) gives a box this machine's network."""
+    """Give a box this machine's network if its client asks for internet access, as E2B's clients do by default."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class GatewayRoot:
-    """The gateway's whole configuration."""
+    """Root of the gateway's configuration."""
 
     gateway: GatewayConfig = field(default_factory=GatewayConfig)
-    sandbox: Any = MISSING
+    sandbox: SandboxConfig = MISSING

@@ -42,9 +42,10 @@ class PlugInConfig:
 
     _target_: str = MISSING
 
+    @override
     def __init_subclass__(cls) -> None:
         """Set `_target_`, so that a saved configuration tells which class it configures."""
-        cls.__annotations__ = {"_target_": str, **cls.__dict__.get("__annotations__", {})}
+        cls.__annotations__ = {"_target_": str, **cls.__dict__.get("__annotations__", {})}  # noqa: RUF063
         cls._target_ = f"{cls.__module__}.{cls.__qualname__}"
 
     def build(self) -> Any:

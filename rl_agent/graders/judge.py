@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
+from rl_agent.config.sandbox import Network
 from rl_agent.errors import GraderError, SandboxError, SetupError
 from rl_agent.graders.base import Verdict, VerdictStatus
 from rl_agent.graders.screen import Problem, Screened, in_the_way, protection, screen
 from rl_agent.graders.signals import Signal, find_signals
-from rl_agent.sandboxes.base import Network
 from rl_agent.workspace.capture import why_not_captured
 from rl_agent.workspace.diff import sections, touched_paths
 from rl_agent.workspace.workspace import booted, make_repository, printed, require_made
@@ -174,7 +174,7 @@ class PatchGrader:
         options = self._config
         lifetime = options.sandbox_lifetime_s
         labels = {"task": task.task_id, "role": "grading"}
-        async with booted(provider, task, lifetime_s=lifetime, network=Network.NONE, labels=labels) as sandbox:
+        async with booted(provider, task, lifetime_s=lifetime, network=Network.none, labels=labels) as sandbox:
             made = await make_repository(
                 sandbox,
                 task,

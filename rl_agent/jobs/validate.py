@@ -22,7 +22,6 @@ from rl_agent.errors import ConfigError, GraderError, InfraError, SetupError
 from rl_agent.graders.base import Grader, Verdict, VerdictStatus
 from rl_agent.rollout.failures import LONGEST_PAUSE_S
 from rl_agent.run_folder import QUARANTINE, write_atomic
-from rl_agent.sandboxes.base import SandboxProvider
 from rl_agent.tasks.source import TaskSource
 from rl_agent.workspace.capture import capture
 from rl_agent.workspace.workspace import booted, prepare
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from rl_agent.config.rollout import FailuresConfig
     from rl_agent.config.schema import Config
     from rl_agent.run_folder import RunFolder
+    from rl_agent.sandboxes.base import SandboxProvider
     from rl_agent.tasks.task import Task
 
 log = logging.getLogger(__name__)

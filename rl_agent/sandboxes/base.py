@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import BinaryIO
 
+    from rl_agent.config.sandbox import Network, SandboxConfig
+
 
 class SandboxLostError(SandboxError):
     """The sandbox itself is gone: killed, or at the end of its lifetime. Nothing that is asked of it will work again."""
@@ -23,15 +25,6 @@ class UnreadableError(SandboxError):
     """A path that exists and cannot be read as asked: no regular file, not this user's, or too long. It says nothing of the sandbox."""
 
 
-class Network(StrEnum):
-    """What a sandbox reaches."""
-
-    NONE = "none"
-    """Only the ports given to `Sandbox.expose`."""
-    HOST = "host"
-    """Everything that the host reaches."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """Bounds on one sandbox; None means no bound."""
@@ -39,6 +32,11 @@ class Limits:
     memory_mb: int | None = None
     processes: int | None = None
     cpus: float | None = None
+
+
+def limits_of(config: SandboxConfig) -> Limits:
+    """Return the limits that a provider's config sets."""
+    return Limits(memory_mb=config.memory_mb, processes=config.processes, cpus=config.cpus)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from rl_agent.sandboxes.base import Asset, ExecResult, Limits, Network, Sandbox, SandboxProvider
+    from rl_agent.config.sandbox import Network
+    from rl_agent.sandboxes.base import Asset, ExecResult, Limits, Sandbox, SandboxProvider
 
 
 class Meter:

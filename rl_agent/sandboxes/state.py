@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Final
+
+LABEL: Final = "rl_agent_boot"
+"""Metadata key of the label."""
 
 
 def state_folder(configured: str | None) -> Path:
@@ -55,3 +60,27 @@ def _start_time(pid: int) -> str | None:
     with contextlib.suppress(OSError, IndexError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     return None
+
+
+class LiveRecords:
+    """The records in one folder, which all processes of this machine share."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def of_boot(self) -> str:
+        """A new label, on record until `forget`."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        label = f"{owner_tag()}-{secrets.token_hex(8)}"
+        (self._folder / label).touch(mode=0o600)
+        return label
+
+    def orphans(self) -> list[str]:
+        """Labels of owners that are gone."""
+        if not self._folder.is_dir():
+            return []
+        return sorted(path.name for path in self._folder.iterdir() if is_dead(path.name))
+
+    def forget(self, label: str) -> None:
+        """The sandbox is gone."""
+        (self._folder / label).unlink(missing_ok=True)

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
     from types import TracebackType
 
-    from rl_agent.sandboxes.base import Asset, Limits, Network, Sandbox, SandboxProvider
+    from rl_agent.config.sandbox import Network
+    from rl_agent.sandboxes.base import Asset, Limits, Sandbox, SandboxProvider
 
 log = logging.getLogger(__name__)
 IDLE_S: Final = 600.0

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rl_agent.config.sandbox import Network
 from rl_agent.errors import ImageError, SandboxError
-from rl_agent.sandboxes.base import Asset, Limits, Network, SandboxProvider, UnreadableError
+from rl_agent.sandboxes.base import Asset, Limits, SandboxProvider, UnreadableError
 from tests import podman
 from tests.local import e2b_through_a_gateway, local_as_it_is, needs_root
 
@@ -261,7 +262,7 @@ async def test_with_the_hosts_network_its_ports_are_reachable(booted: tuple[Sand
     provider, image = booted
     async with (
         await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0) as server,
-        provider.boot(image, lifetime_s=60, network=Network.HOST) as sandbox,
+        provider.boot(image, lifetime_s=60, network=Network.host) as sandbox,
     ):
         host, port = (await sandbox.expose(server.sockets[0].getsockname()[1])).removeprefix("http://").split(":")
         assert (await sandbox.exec(f"exec 3<>/dev/tcp/{host}/{port}", timeout=20)).exit_code == 0

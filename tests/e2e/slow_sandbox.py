@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rl_agent.embedded.demonstrator import Demonstrator
-from rl_agent.sandboxes.local.provider import LocalProvider
+from rl_agent.sandboxes.local.provider import LocalProvider, LocalSandboxConfig
 from rl_agent.sandboxes.meter import Meter, MeteredSandbox
 
 if TYPE_CHECKING:
@@ -39,12 +40,19 @@ class SlowDemonstrator(Demonstrator):
         return await super().generate(tokens, sampling, request_id=request_id, priority=priority)
 
 
+@dataclass(kw_only=True)
+class SlowLocalConfig(LocalSandboxConfig):
+    def build(self) -> SlowLocal:
+        return SlowLocal(self)
+
+
 class SlowLocal(LocalProvider):
     """Its slow command comes at the chosen moment."""
 
-    def __init__(self, **fields: Any) -> None:
-        super().__init__(**fields)
-        self._beside = Path(fields["state_dir"]).parent
+    def __init__(self, config: SlowLocalConfig) -> None:
+        super().__init__(config)
+        assert config.state_dir is not None
+        self._beside = Path(config.state_dir).parent
 
     @asynccontextmanager
     async def boot(self, image: str, **more: Any) -> AsyncIterator[Sandbox]:  # type: ignore[override]

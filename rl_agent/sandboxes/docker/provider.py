@@ -19,28 +19,69 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from typing_extensions import override
+
+from rl_agent.config.plug_in import Problem
+from rl_agent.config.sandbox import Network, RemoteSandboxConfig
 from rl_agent.errors import ImageError, SandboxError
-from rl_agent.sandboxes.base import Limits, Network
+from rl_agent.sandboxes.base import limits_of
 from rl_agent.sandboxes.docker.client import DockerClient, DockerError
 from rl_agent.sandboxes.docker.ports import Ports
 from rl_agent.sandboxes.docker.remote import DockerRemote, remove
-from rl_agent.sandboxes.live import LABEL, LiveRecords
 from rl_agent.sandboxes.pool import BootGate
 from rl_agent.sandboxes.scripted.failures import Failure, again, failure_of
 from rl_agent.sandboxes.scripted.sandbox import ScriptedSandbox
-from rl_agent.sandboxes.state import state_folder
+from rl_agent.sandboxes.state import LABEL, LiveRecords, state_folder
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+    from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 
-    from rl_agent.config.sandbox import NetworkName
-    from rl_agent.sandboxes.base import Asset
+    from rl_agent.config.schema import Config
+    from rl_agent.sandboxes.base import Asset, Limits
 
 log = logging.getLogger(__name__)
 DROPPED: Final = ("MKNOD", "NET_RAW")
 END_S: Final = 60.0
 ALREADY: Final = "already in use"
 IMAGE: Final = re.compile(r"\w+(?:(?:[./:@]|-+)\w+)*")
+
+
+@dataclass(kw_only=True)
+class DockerSandboxConfig(RemoteSandboxConfig):
+    """Containers of Docker or Podman, through Docker's HTTP API."""
+
+    url: str = "unix:///var/run/docker.sock"
+    """Address of the service: `unix:///path`, or `http://host:port` without encryption."""
+    container_network: str | None = None
+    """Docker network that sandboxes join with `network: none`. They reach whatever that network reaches. Null: no network; the
+    provider forwards the adapter's port into the container, which needs root and a service on this machine."""
+    pull: bool = True
+    """Pull missing images from their registry."""
+    pull_timeout_s: float = 1800.0
+
+    @property
+    def is_local(self) -> bool:
+        """Return whether the service is on this machine and shares its file system."""
+        return self.url.startswith("unix:")
+
+    @override
+    def build(self) -> DockerProvider:
+        return DockerProvider(self)
+
+    @override
+    def problems(self, config: Config) -> Iterator[Problem]:
+        yield from super().problems(config)
+        if self.is_local and self.container_network is None:
+            return
+        if self.container_network is None and self.network is not Network.host:
+            yield Problem(
+                "sandbox.container_network",
+                f"null: containers of {self.url} are on another machine. Without a network they cannot reach the adapter.",
+                "Set it to a Docker network, with adapter.advertise_host, adapter.bind_host=0.0.0.0 and adapter.port.",
+            )
+        else:
+            network = self.container_network or "host"
+            yield from self.unreachable_adapter(config, sandboxes=f"containers on network {network}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,42 +100,12 @@ class _Order:
 class DockerProvider:
     """See `SandboxProvider`."""
 
-    def __init__(
-        self,
-        *,
-        state_dir: str | None,
-        network: NetworkName,
-        advertise_host: str | None,
-        memory_mb: int | None,
-        processes: int | None,
-        cpus: float | None,
-        max_output_bytes: int,
-        boot_concurrency: int,
-        boots_per_s: float | None,
-        boot_retries: int,
-        boot_timeout_s: float,
-        url: str,
-        container_network: str | None,
-        pull: bool,
-        pull_timeout_s: float,
-        request_timeout_s: float,
-        request_retries: int,
-    ) -> None:
-        self._client = DockerClient(url, timeout_s=request_timeout_s)
-        folder = state_folder(state_dir) / "docker"
+    def __init__(self, config: DockerSandboxConfig) -> None:
+        self._config = config
+        self._client = DockerClient(config.url, timeout_s=config.request_timeout_s)
+        folder = state_folder(config.state_dir) / "docker"
         self._records = LiveRecords(folder / "live")
-        self._gate = BootGate(folder / "boots", concurrency=boot_concurrency, per_s=boots_per_s)
-        self._network = Network(network)
-        self._advertise_host = advertise_host
-        self._container_network = container_network
-        self._limits = Limits(memory_mb=memory_mb, processes=processes, cpus=cpus)
-        self._max_output_bytes = max_output_bytes
-        self._boot_retries = boot_retries
-        self._boot_timeout_s = boot_timeout_s
-        self._pull = pull
-        self._pull_timeout_s = pull_timeout_s
-        self._timeout_s = request_timeout_s
-        self._retries = request_retries
+        self._gate = BootGate(folder / "boots", concurrency=config.boot_concurrency, per_s=config.boots_per_s)
         self._reached = False
         self._images: set[str] = set()
         self._pulling: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -121,8 +132,8 @@ class DockerProvider:
             image=image,
             label=label,
             lifetime_s=lifetime_s,
-            network=network or self._network,
-            limits=self._limits if limits is None else limits,
+            network=network or self._config.network,
+            limits=limits_of(self._config) if limits is None else limits,
             labels=labels or {},
             assets=assets,
         )
@@ -137,9 +148,9 @@ class DockerProvider:
 
     def _address(self, network: Network) -> str | None:
         """How a sandbox names this machine; None: not at all, ports are carried."""
-        if network is Network.HOST and self._client.local:
+        if network is Network.host and self._config.is_local:
             return "127.0.0.1"
-        return self._advertise_host if self._container_network or network is Network.HOST else None
+        return self._config.advertise_host if self._config.container_network or network is Network.host else None
 
     async def _reach(self) -> None:
         if not self._reached:
@@ -166,20 +177,20 @@ class DockerProvider:
                 raise
             return True
 
-        if await again(find, what=f"looking for image {image}", retries=self._retries):
+        if await again(find, what=f"looking for image {image}", retries=self._config.request_retries):
             return
-        if not self._pull:
+        if not self._config.pull:
             raise self._no_image(image, "and sandbox.pull is false.")
 
         async def fetch() -> None:
             try:
-                await self._client.pull(image, timeout_s=self._pull_timeout_s)
+                await self._client.pull(image, timeout_s=self._config.pull_timeout_s)
             except DockerError as error:
                 if error.failure is Failure.MISSING:
                     raise self._no_image(image, str(error)) from error
                 raise
 
-        await again(fetch, what=f"fetching image {image}", retries=self._retries)
+        await again(fetch, what=f"fetching image {image}", retries=self._config.request_retries)
 
     def _no_image(self, image: str, why: str) -> ImageError:
         return ImageError(
@@ -190,19 +201,19 @@ class DockerProvider:
     async def _boot(self, order: _Order) -> str:
         """A running container's name, in turn with others; one that fails on the way is removed and another one tried."""
         failed = SandboxError("no boot was tried")
-        for number in range(self._boot_retries + 1):
+        for number in range(self._config.boot_retries + 1):
             name = f"rl_agent-{order.label}-{number}"
             try:
-                async with self._gate.turn(), asyncio.timeout(self._boot_timeout_s):
+                async with self._gate.turn(), asyncio.timeout(self._config.boot_timeout_s):
                     await self._start(order, name)
                     return name
             except TimeoutError as error:
-                failed = SandboxError(f"the sandbox was not ready within {self._boot_timeout_s:g} s")
+                failed = SandboxError(f"the sandbox was not ready within {self._config.boot_timeout_s:g} s")
                 failed.__cause__ = error
             except SandboxError as error:
                 failed = error
             await self._end(order.label)
-            log.info("boot %d of %d failed: %s", number + 1, self._boot_retries + 1, failed)
+            log.info("boot %d of %d failed: %s", number + 1, self._config.boot_retries + 1, failed)
         raise failed
 
     async def _start(self, order: _Order, name: str) -> None:
@@ -217,15 +228,17 @@ class DockerProvider:
         async def start() -> None:
             await self._client.ask("POST", f"/containers/{name}/start")
 
-        await again(create, what=f"the boot of a container with image {order.image!r}", retries=self._retries)
-        await again(start, what=f"the start of container {name}", retries=self._retries)
+        await again(
+            create, what=f"the boot of a container with image {order.image!r}", retries=self._config.request_retries
+        )
+        await again(start, what=f"the start of container {name}", retries=self._config.request_retries)
 
     def _body(self, order: _Order) -> dict[str, Any]:
         limits = order.limits
         memory = None if limits.memory_mb is None else limits.memory_mb << 20
         host: dict[str, Any] = {
             "AutoRemove": True,
-            "NetworkMode": "host" if order.network is Network.HOST else self._container_network or "none",
+            "NetworkMode": "host" if order.network is Network.host else self._config.container_network or "none",
             "CapDrop": list(DROPPED),
             "SecurityOpt": ["no-new-privileges:true"],
             "Memory": memory,
@@ -234,7 +247,7 @@ class DockerProvider:
             "NanoCpus": None if limits.cpus is None else round(limits.cpus * 1e9),
             "Mounts": [
                 {"Type": "bind", "Source": str(asset.source.absolute()), "Target": asset.target, "ReadOnly": True}
-                for asset in (order.assets if self._client.local else ())
+                for asset in (order.assets if self._config.is_local else ())
             ],
         }
         # It reaps what commands leave behind: bash waits for any child while it waits for one.
@@ -250,19 +263,19 @@ class DockerProvider:
         }
 
     async def _ready(self, order: _Order, name: str, ports: Ports) -> ScriptedSandbox:
-        remote = DockerRemote(name, client=self._client, ports=ports, timeout_s=self._timeout_s)
+        remote = DockerRemote(name, client=self._client, ports=ports, timeout_s=self._config.request_timeout_s)
         sandbox = ScriptedSandbox(
             remote,
             deadline=time.monotonic() + order.lifetime_s,
-            max_output_bytes=self._max_output_bytes,
-            retries=self._retries,
+            max_output_bytes=self._config.max_output_bytes,
+            retries=self._config.request_retries,
         )
         try:
-            async with asyncio.timeout(self._boot_timeout_s):
+            async with asyncio.timeout(self._config.boot_timeout_s):
                 await sandbox.set_up()
         except TimeoutError:
-            raise SandboxError(f"sandbox {name} was not ready within {self._boot_timeout_s:g} s") from None
-        for asset in () if self._client.local else order.assets:
+            raise SandboxError(f"sandbox {name} was not ready within {self._config.boot_timeout_s:g} s") from None
+        for asset in () if self._config.is_local else order.assets:
             await sandbox.put_asset(asset)
         return sandbox
 
@@ -274,7 +287,11 @@ class DockerProvider:
         """Remove the containers of one boot's tries; whether none is left. The next start tries again where one is."""
         try:
             async with asyncio.timeout(END_S):
-                await again(lambda: self._remove_labelled(label), what=f"the end of {label}", retries=self._retries)
+                await again(
+                    lambda: self._remove_labelled(label),
+                    what=f"the end of {label}",
+                    retries=self._config.request_retries,
+                )
                 return True
         except (TimeoutError, SandboxError) as error:
             log.warning("container rl_agent-%s was not removed (%s); it ends with its lifetime", label, error)
@@ -300,7 +317,7 @@ class DockerProvider:
             await self._reach()
         for label in orphans:
             removal = functools.partial(self._remove_labelled, label)
-            count += await again(removal, what=f"the end of {label}", retries=self._retries)
+            count += await again(removal, what=f"the end of {label}", retries=self._config.request_retries)
             self._records.forget(label)
         return count
 

@@ -17,23 +17,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from typing_extensions import override
+
 from rl_agent import secrets
+from rl_agent.config.grader import grading_s
+from rl_agent.config.plug_in import Problem
+from rl_agent.config.rollout import GUARD_MARGIN_S, guard_s
+from rl_agent.config.sandbox import Network, RemoteSandboxConfig
 from rl_agent.errors import ConfigError, ImageError, SandboxError
 from rl_agent.ports import is_loopback
-from rl_agent.sandboxes.base import Limits, Network, SandboxLostError
+from rl_agent.sandboxes.base import Limits, SandboxLostError, limits_of
 from rl_agent.sandboxes.e2b.endpoint import Endpoint
 from rl_agent.sandboxes.e2b.remote import E2BRemote
 from rl_agent.sandboxes.gateway.wire import ASSETS_KEY, LIMITS_KEY
-from rl_agent.sandboxes.live import LABEL, LiveRecords
 from rl_agent.sandboxes.pool import BootGate
 from rl_agent.sandboxes.scripted.failures import Failure, again, failure_of
 from rl_agent.sandboxes.scripted.sandbox import ScriptedSandbox
-from rl_agent.sandboxes.state import state_folder
+from rl_agent.sandboxes.state import LABEL, LiveRecords, state_folder
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
-    from rl_agent.config.sandbox import NetworkName
+    from rl_agent.config.schema import Config
     from rl_agent.sandboxes.base import Asset
 
 log = logging.getLogger(__name__)
@@ -43,6 +48,66 @@ GRANTED_SLACK_S: Final = 5.0
 EVERYWHERE: Final = "0.0.0.0/0"
 END_S: Final = 60.0
 LOOK_S: Final = 60.0
+
+
+@dataclass(kw_only=True)
+class E2BSandboxConfig(RemoteSandboxConfig):
+    """Sandboxes of E2B, or of a server that speaks its protocol. The API key is the environment variable E2B_API_KEY."""
+
+    api_url: str | None = None
+    """URL of the control plane; null: E2B's."""
+    sandbox_url: str | None = None
+    """URL of the sandboxes; null: as the control plane says, or `api_url` if that is on this machine."""
+    domain: str | None = None
+    """Domain of a self-hosted E2B; null: e2b.app."""
+    image_metadata_key: str | None = None
+    """Metadata key that carries the task's image; null: the image is the template name."""
+    template: str = "base"
+    """Template to boot if `image_metadata_key` is set."""
+    metadata: dict[str, str] = field(default_factory=dict)
+    """Metadata sent with every boot, for routing."""
+    metadata_file: str | None = None
+    """JSON file with more metadata: one object of strings."""
+    allow_out: list[str] = field(default_factory=list)
+    """Addresses that sandboxes can reach with `network: none`, besides `advertise_host`."""
+    assets_in_image: bool = False
+    """The images contain the agent CLIs (/opt/rl_agent/bin). The provider checks for them instead of uploading them."""
+    max_connections: int = 1000
+    """Maximum connections of the SDK per address. Every running command holds one, or one HTTP/2 stream."""
+    max_lifetime_s: float = 86400.0
+    """Maximum sandbox lifetime that the account allows (E2B: an hour on the free plan, a day on paid plans)."""
+
+    @property
+    def has_local_gateway(self) -> bool:
+        """Return whether `api_url` is on this machine: a gateway, which forwards the adapter's port into its sandboxes."""
+        return is_loopback(urlsplit(self.api_url or "").hostname)
+
+    @override
+    def build(self) -> E2BProvider:
+        return E2BProvider(self)
+
+    @override
+    def problems(self, config: Config) -> Iterator[Problem]:
+        yield from super().problems(config)
+        yield from self.at_least(max_connections=1)
+        if not self.has_local_gateway:
+            hint = " Or run `python -m rl_agent.sandboxes.gateway` on this machine and set sandbox.api_url to it."
+            yield from self.unreachable_adapter(config, sandboxes=f"sandboxes of {self.api_url or 'E2B'}", hint=hint)
+        rollout_s = guard_s(config.rollout, config.harness, config.grader)
+        grader_s = grading_s(config.grader.setup_timeout_s, config.grader.timeout_s)
+        if rollout_s > self.max_lifetime_s:
+            yield Problem(
+                "sandbox.max_lifetime_s",
+                f"{self.max_lifetime_s:g} s is less than the {rollout_s:g} s that a rollout may take (agent, grading and "
+                f"{GUARD_MARGIN_S:g} s).",
+                "Lower harness.time_budget_s or grader.timeout_s, or raise it if the account allows more.",
+            )
+        elif grader_s > self.max_lifetime_s:
+            yield Problem(
+                "sandbox.max_lifetime_s",
+                f"{self.max_lifetime_s:g} s is less than the {grader_s:g} s that grading may take (setup and tests).",
+                "Lower grader.setup_timeout_s or grader.timeout_s, or raise it if the account allows more.",
+            )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -66,69 +131,30 @@ class _Order:
 class E2BProvider:
     """See `SandboxProvider`."""
 
-    def __init__(
-        self,
-        *,
-        state_dir: str | None,
-        network: NetworkName,
-        advertise_host: str | None,
-        memory_mb: int | None,
-        processes: int | None,
-        cpus: float | None,
-        max_output_bytes: int,
-        boot_concurrency: int,
-        boots_per_s: float | None,
-        boot_retries: int,
-        boot_timeout_s: float,
-        api_url: str | None,
-        sandbox_url: str | None,
-        domain: str | None,
-        image_metadata_key: str | None,
-        template: str,
-        metadata: Mapping[str, str],
-        metadata_file: str | None,
-        allow_out: Sequence[str],
-        assets_in_image: bool,
-        max_connections: int,
-        max_lifetime_s: float,
-        request_timeout_s: float,
-        request_retries: int,
-    ) -> None:
+    def __init__(self, config: E2BSandboxConfig) -> None:
+        self._config = config
         key = secrets.require(KEY, "sandbox=e2b")
         given = {
             "api_key": key,
-            "api_url": api_url,
-            "sandbox_url": sandbox_url or (api_url if is_loopback(urlsplit(api_url or "").hostname) else None),
-            "domain": domain,
-            "request_timeout": request_timeout_s,
-            "retries": request_retries,
+            "api_url": config.api_url,
+            "sandbox_url": config.sandbox_url or (config.api_url if config.has_local_gateway else None),
+            "domain": config.domain,
+            "request_timeout": config.request_timeout_s,
+            "retries": config.request_retries,
             "debug": False,
         }
-        if "e2b" not in sys.modules:  # the SDK reads it once, when it is imported
-            secrets.set_for_children(CONNECTIONS, str(max_connections))
+        if "e2b" not in sys.modules:  # the SDK reads the variable once, at import
+            secrets.set_for_children(CONNECTIONS, str(config.max_connections))
         self._sdk = _sdk()
         self._connection = {name: value for name, value in given.items() if name in _connection_options()}
-        self._endpoint = Endpoint(api_url, key=key, timeout_s=request_timeout_s, retries=request_retries)
-        folder = state_folder(state_dir) / "e2b"
+        self._endpoint = Endpoint(
+            config.api_url, key=key, timeout_s=config.request_timeout_s, retries=config.request_retries
+        )
+        folder = state_folder(config.state_dir) / "e2b"
         self._records = LiveRecords(folder / "live")
-        self._gate = BootGate(folder / "boots", concurrency=boot_concurrency, per_s=boots_per_s)
-        self._network = Network(network)
-        self._limits = Limits(memory_mb=memory_mb, processes=processes, cpus=cpus)
-        self._metadata = {**_from_file(metadata_file), **metadata}
-        self._image_key = image_metadata_key
-        self._assets_in_image = assets_in_image
-        self._template = template
-        self._allow_out = [*allow_out, *([] if advertise_host is None else [advertise_host])]
-        self._boot_retries = boot_retries
-        self._boot_timeout_s = boot_timeout_s
-        self._max_lifetime_s = max_lifetime_s
-        self._remote_options: dict[str, Any] = {
-            "endpoint": self._endpoint,
-            "advertise_host": advertise_host,
-            "request_timeout_s": request_timeout_s,
-        }
-        self._max_output_bytes = max_output_bytes
-        self._retries = request_retries
+        self._gate = BootGate(folder / "boots", concurrency=config.boot_concurrency, per_s=config.boots_per_s)
+        self._metadata = {**_from_file(config.metadata_file), **config.metadata}
+        self._allow_out = [*config.allow_out, *([] if config.advertise_host is None else [config.advertise_host])]
 
     @asynccontextmanager
     async def boot(
@@ -142,22 +168,22 @@ class E2BProvider:
         labels: Mapping[str, str] | None = None,
     ) -> AsyncIterator[ScriptedSandbox]:
         """See `SandboxProvider.boot`."""
-        if lifetime_s > self._max_lifetime_s:
+        if lifetime_s > self._config.max_lifetime_s:
             raise ConfigError(
-                f"a sandbox is needed for {lifetime_s:g} s, but sandbox.max_lifetime_s is {self._max_lifetime_s:g}. "
+                f"a sandbox is needed for {lifetime_s:g} s, but sandbox.max_lifetime_s is {self._config.max_lifetime_s:g}. "
                 "Remedy: lower harness.time_budget_s, grader.timeout_s or rollout.guard_s, or raise it if the account grants more."
             )
         metadata = {**self._metadata, **(labels or {})}
-        chosen = self._limits if limits is None else limits
+        chosen = limits_of(self._config) if limits is None else limits
         ours = await self._endpoint.is_gateway()
         if ours and chosen != Limits():
             bounds = {"memory_mb": chosen.memory_mb, "processes": chosen.processes, "cpus": chosen.cpus}
             metadata[LIMITS_KEY] = json.dumps({name: value for name, value in bounds.items() if value is not None})
-        there = assets if self._assets_in_image else ()
-        assets = () if self._assets_in_image else assets
+        there = assets if self._config.assets_in_image else ()
+        assets = () if self._config.assets_in_image else assets
         if ours and assets:
             metadata[ASSETS_KEY] = await self._endpoint.store(assets)
-        request = self._request(image, metadata, network or self._network, lifetime_s)
+        request = self._request(image, metadata, network or self._config.network, lifetime_s)
         label = self._records.of_boot()
         order = _Order(image=image, label=label, lifetime_s=lifetime_s, uploads=() if ours else assets, there=there)
         order.request = {**request, "metadata": {**request["metadata"], LABEL: label}}
@@ -168,44 +194,51 @@ class E2BProvider:
             await asyncio.shield(self._finish(order))
 
     def _request(self, image: str, metadata: Mapping[str, str], network: Network, lifetime_s: float) -> dict[str, Any]:
-        by_key = self._image_key is not None
+        key = self._config.image_metadata_key
         request: dict[str, Any] = {
-            "template": self._template if by_key else image,
-            "metadata": {**metadata, **({self._image_key: image} if self._image_key is not None else {})},
+            "template": image if key is None else self._config.template,
+            "metadata": {**metadata, **({} if key is None else {key: image})},
             "timeout": math.ceil(lifetime_s),
-            "allow_internet_access": network is Network.HOST,
+            "allow_internet_access": network is Network.host,
         }
-        if network is Network.NONE and self._allow_out:
+        if network is Network.none and self._allow_out:
             request["allow_internet_access"] = True
             request["network"] = {"allow_out": list(self._allow_out), "deny_out": [EVERYWHERE]}
         return request
 
     async def _boot(self, order: _Order) -> ScriptedSandbox:
         """Boot and make ready, in turn with others; a sandbox that fails on the way is removed and another one tried."""
-        for number in range(self._boot_retries + 1):
+        for number in range(self._config.boot_retries + 1):
             order.key = f"{order.label}-{number}"
             try:
-                async with self._gate.turn(), asyncio.timeout(self._boot_timeout_s):
+                async with self._gate.turn(), asyncio.timeout(self._config.boot_timeout_s):
                     return await self._boot_once(order)
             except TimeoutError as error:
-                failed: SandboxError = SandboxError(f"the sandbox was not ready within {self._boot_timeout_s:g} s")
+                failed: SandboxError = SandboxError(
+                    f"the sandbox was not ready within {self._config.boot_timeout_s:g} s"
+                )
                 failed.__cause__ = error
             except SandboxError as error:
                 failed = error
             await self._end(order)
-            if number == self._boot_retries:
+            if number == self._config.boot_retries:
                 raise failed
-            log.info("boot %d of %d failed: %s", number + 1, self._boot_retries + 1, failed)
+            log.info("boot %d of %d failed: %s", number + 1, self._config.boot_retries + 1, failed)
         raise AssertionError("unreachable")
 
     async def _boot_once(self, order: _Order) -> ScriptedSandbox:
         remote = await self._create(order)
         deadline = time.monotonic() + order.lifetime_s
         sandbox = ScriptedSandbox(
-            E2BRemote(remote, **self._remote_options),
+            E2BRemote(
+                remote,
+                endpoint=self._endpoint,
+                advertise_host=self._config.advertise_host,
+                request_timeout_s=self._config.request_timeout_s,
+            ),
             deadline=deadline,
-            max_output_bytes=self._max_output_bytes,
-            retries=self._retries,
+            max_output_bytes=self._config.max_output_bytes,
+            retries=self._config.request_retries,
         )
         await self._require_lifetime(remote, order.request["timeout"])
         await sandbox.set_up()
@@ -238,12 +271,14 @@ class E2BProvider:
 
         order.unheard = True
         what = f"the boot of a sandbox with image {order.image!r}"
-        remote = await again(create, what=what, retries=self._retries)
+        remote = await again(create, what=what, retries=self._config.request_retries)
         order.sandbox_id, order.unheard = str(remote.sandbox_id), False
         return remote
 
     async def _require_lifetime(self, remote: Any, asked_s: int) -> None:
-        info = await again(remote.get_info, what=f"the lifetime of sandbox {remote.sandbox_id}", retries=self._retries)
+        info = await again(
+            remote.get_info, what=f"the lifetime of sandbox {remote.sandbox_id}", retries=self._config.request_retries
+        )
         if info.end_at is None or info.started_at is None:
             return
         granted = (info.end_at - info.started_at).total_seconds()
@@ -278,7 +313,7 @@ class E2BProvider:
             await self._sdk.kill(sandbox_id, **self._connection)
 
         with contextlib.suppress(SandboxLostError):  # then it has ended by itself
-            await again(kill, what=f"the end of sandbox {sandbox_id}", retries=self._retries)
+            await again(kill, what=f"the end of sandbox {sandbox_id}", retries=self._config.request_retries)
 
     async def _labelled(self, label: str) -> list[str]:
         async def find() -> list[str]:
@@ -290,7 +325,7 @@ class E2BProvider:
                 found += [info.sandbox_id for info in await pages.next_items()]
             return found
 
-        return await again(find, what=f"looking for sandbox {label}", retries=self._retries)
+        return await again(find, what=f"looking for sandbox {label}", retries=self._config.request_retries)
 
     async def sweep(self) -> int:
         """Remove the sandboxes of this machine's processes that are gone; returns how many there were."""

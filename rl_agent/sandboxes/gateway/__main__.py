@@ -19,7 +19,6 @@ from rl_agent.config.hints import precompose
 from rl_agent.config.load import load
 from rl_agent.config.options import register
 from rl_agent.errors import RlAgentError
-from rl_agent.sandboxes.base import SandboxProvider
 from rl_agent.sandboxes.gateway.server import Gateway
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ FAILED: Final = 1
 def configuration(overrides: Sequence[str]) -> GatewayRoot:
     """The typed configuration."""
     register()
-    ConfigStore.instance().store(group="schema", name="gateway_root", node=GatewayRoot)
+    ConfigStore.instance().store(name="gateway_root", node=GatewayRoot)
     return cast("GatewayRoot", cast("Any", load(precompose(CONF, "gateway", overrides))))
 
 
@@ -42,11 +41,10 @@ async def serve(root: GatewayRoot) -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a box holds a handful, a stream of a client one
     key = secrets.require("E2B_API_KEY", "the gateway (clients must show it)")
-    provider: SandboxProvider = root.sandbox.build()
     over = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, over.set)
-    async with Gateway(provider, root.gateway, key=key) as gateway:
+    async with Gateway(root.sandbox.build(), root.gateway, key=key) as gateway:
         print(f"gateway: {gateway.url}", flush=True)  # noqa: T201 (for whoever started it)
         await over.wait()
 

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import TracebackType
 
-    from rl_agent.sandboxes.base import Asset, Limits, Network, Sandbox, SandboxLostError, SandboxProvider
+    from rl_agent.config.sandbox import Network
+    from rl_agent.sandboxes.base import Asset, Limits, Sandbox, SandboxLostError, SandboxProvider
     from rl_agent.sandboxes.gateway.running import Running
 
 log = logging.getLogger(__name__)

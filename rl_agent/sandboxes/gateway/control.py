@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aiohttp import web
 
-from rl_agent.sandboxes.base import Limits, Network
+from rl_agent.config.sandbox import Network
+from rl_agent.sandboxes.base import Limits
 from rl_agent.sandboxes.gateway.boxes import ENVD_VERSION, Box, Boxes, Order
 from rl_agent.sandboxes.gateway.wire import ASSETS_KEY, LIMITS_KEY, HttpError, json_body
 
@@ -69,7 +70,7 @@ class ControlPlane:
             metadata={name: value for name, value in metadata.items() if name not in (LIMITS_KEY, ASSETS_KEY)},
             env=body.get("envVars") or {},
             assets=self._assets.named(metadata.get(ASSETS_KEY, "[]")),
-            network=Network.HOST if host else None,
+            network=Network.host if host else None,
             limits=_limits(metadata.get(LIMITS_KEY)),
         )
 

@@ -8,18 +8,24 @@ import os
 import socket
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from rl_agent.errors import SandboxError
-from rl_agent.sandboxes.local import bubblewrap, first
+from rl_agent.sandboxes.local import bubblewrap
 from rl_agent.sandboxes.local.helper import Call, Helper, kill, memory_file, readable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import TracebackType
 
-    from rl_agent.sandboxes.base import Network
+    from rl_agent.config.sandbox import Network
     from rl_agent.sandboxes.local.images import Layout
+
+
+READY: Final = b"ready\n"
+PAYLOAD: Final = ("/bin/sh", "-c", "trap '' TERM INT HUP; echo ready; exec >/dev/null 2>&1; while read _; do :; done")
+"""First program of a sandbox: reports that everything is mounted, then keeps the sandbox alive until its owner closes the
+socket."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +60,7 @@ class BootRequest:
             "arguments": bubblewrap.arguments(
                 merged, network=self.network, binds=self.layout.binds, hidden=self.layout.hidden
             ),
-            "program": (first.program() or b"").hex(),
-            "payload": list(first.SHELL),
+            "payload": list(PAYLOAD),
         }
 
 
@@ -105,7 +110,7 @@ class Boot:
         pid = int((await self._call.answer()).message["pid"])
         outer = self._pidfd(pid)
         await readable(self._payload.fileno())
-        if self._payload.recv(len(first.READY)) != first.READY:
+        if self._payload.recv(len(READY)) != READY:
             await self._call.answer()  # raises what the helper has to say
             raise SandboxError("its first process did not start")
         return Processes(outer=outer, init=self._pidfd(_only_child(pid)))

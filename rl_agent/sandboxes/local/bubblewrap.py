@@ -6,8 +6,8 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from rl_agent.config.sandbox import Network
 from rl_agent.errors import SandboxError
-from rl_agent.sandboxes.base import Network
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,7 +49,7 @@ def arguments(
     for path in hidden:
         words += ["--tmpfs", path]
     words += ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--hostname", "sandbox"]
-    if network is Network.NONE:
+    if network is Network.none:
         words.append("--unshare-net")
     return [*words, "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--clearenv"]
 

@@ -72,7 +72,4 @@ def boot(request: dict[str, Any], fds: list[int]) -> NoReturn:
         os.dup2(fd, target)
     default_signals()
     arguments = _memory_file(b"".join(word.encode() + b"\0" for word in request["arguments"]))
-    payload = request["payload"]
-    if request["program"]:
-        payload = [f"/proc/self/fd/{_memory_file(bytes.fromhex(request['program']))}"]
-    os.execve(request["bwrap"], ["bwrap", "--args", str(arguments), "--", *payload], {})  # noqa: S606 (no shell is the point)
+    os.execve(request["bwrap"], ["bwrap", "--args", str(arguments), "--", *request["payload"]], {})  # noqa: S606 (no shell is the point)

@@ -15,13 +15,17 @@ import secrets
 import tempfile
 import time
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rl_agent.config.sandbox import NetworkName, Storage
+from typing_extensions import override
+
+from rl_agent.config.plug_in import Problem
+from rl_agent.config.sandbox import Network, SandboxConfig
 from rl_agent.errors import SandboxError
-from rl_agent.sandboxes.base import Limits, Network
+from rl_agent.sandboxes.base import limits_of
 from rl_agent.sandboxes.local import alone, bubblewrap, images
 from rl_agent.sandboxes.local import seccomp as filters
 from rl_agent.sandboxes.local.boot import Boot, BootRequest
@@ -32,50 +36,68 @@ from rl_agent.sandboxes.pool import BootGate
 from rl_agent.sandboxes.state import is_dead, owner_tag, remove_dead, remove_tree, state_folder
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
-    from rl_agent.sandboxes.base import Asset
+    from rl_agent.config.schema import Config
+    from rl_agent.sandboxes.base import Asset, Limits
 
 
 log = logging.getLogger(__name__)
 
 
-class LocalProvider:
-    """Sandboxes on this machine. Without root, less is kept apart: see `alone.LIMITS`."""
+class Storage(StrEnum):
+    """Where a local sandbox keeps the files that it writes."""
 
-    def __init__(
-        self,
-        *,
-        state_dir: str | None,
-        storage: Storage,
-        disk_mb: int,
-        network: NetworkName,
-        memory_mb: int | None,
-        processes: int | None,
-        cpus: float | None,
-        nice: int,
-        max_output_bytes: int,
-        boot_timeout_s: float,
-        boot_concurrency: int,
-        boots_per_s: float | None,
-        visible: Sequence[str],
-        images_dir: str | None,
-        seccomp: bool,
-    ) -> None:
-        self._state_dir = state_dir
-        self._storage = storage
-        self._disk_mb = disk_mb
-        self._network = Network(network)
-        self._limits = Limits(memory_mb=memory_mb, processes=processes, cpus=cpus)
-        self._nice = nice
-        self._max_output_bytes = max_output_bytes
-        self._boot_timeout_s = boot_timeout_s
-        self._concurrency = boot_concurrency
-        self._boots_per_s = boots_per_s
+    memory = "memory"
+    """A memory file system. Fastest, and freed with the sandbox."""
+    disk = "disk"
+    """A folder below `state_dir`, which must not itself be on an overlay file system."""
+
+
+@dataclass(kw_only=True)
+class LocalSandboxConfig(SandboxConfig):
+    """Sandboxes on this machine: overlayfs, bubblewrap, namespaces. Runs as root, or without root where user namespaces work."""
+
+    storage: Storage = Storage.memory
+    """`state_dir` also holds the mount points and, with `storage: disk`, the files that sandboxes write."""
+    disk_mb: int = 4096
+    """Maximum size of the files that a sandbox writes with `storage: memory`."""
+    memory_mb: int | None = 8192
+    processes: int | None = 1024
+    nice: int = 10
+    """CPU weight of a sandbox: that of one process with this niceness. Keeps a core for the engine on a shared machine."""
+    boot_timeout_s: float = 60.0
+    visible: list[str] = field(default_factory=list)
+    """Folders of this machine that image `host` also shows, read-only."""
+    images_dir: str | None = None
+    """Cache of unpacked container images (`oci:`); null: ~/.cache/rl_agent/images."""
+    seccomp: bool = True
+    """Block system calls that administer the machine or widen the kernel's attack surface (x86-64 only)."""
+
+    @override
+    def build(self) -> LocalProvider:
+        return LocalProvider(self)
+
+    @override
+    def problems(self, config: Config) -> Iterator[Problem]:
+        yield from super().problems(config)
+        for key, host in (
+            ("adapter.advertise_host", config.adapter.advertise_host),
+            ("sandbox.advertise_host", self.advertise_host),
+        ):
+            if host is not None:
+                what = f"{host}: local sandboxes reach the adapter of their machine through a forwarded port."
+                yield Problem(key, what, "Leave it null.")
+
+
+class LocalProvider:
+    """Sandboxes on this machine. Without root they are less isolated, see `alone.LIMITS`."""
+
+    def __init__(self, config: LocalSandboxConfig) -> None:
+        self._config = config
         self._gate: BootGate | None = None
-        self._visible = tuple(visible)
-        self._seccomp = (filters.program() or b"") if seccomp else b""
-        self._images_dir = None if images_dir is None else Path(images_dir).expanduser()
+        self._seccomp = (filters.program() or b"") if config.seccomp else b""
+        self._images_dir = None if config.images_dir is None else Path(config.images_dir).expanduser()
         self._alone = os.geteuid() != 0
         self._made: tuple[Path, images.Layout] | None = None
         self._making = asyncio.Lock()
@@ -100,20 +122,20 @@ class LocalProvider:
         for asset in assets:
             if not asset.source.exists():
                 raise SandboxError(f"the asset {asset.source} (for {asset.target} in the sandbox) does not exist")
-        network = network or self._network
+        network = network or self._config.network
         name = f"{owner_tag()}-{secrets.token_hex(6)}"
         deadline = time.monotonic() + lifetime_s
         with machine_must("start the sandboxes' helper"):
             helper = self._acquire_helper()
-        folder = state_folder(self._state_dir) / name
+        folder = state_folder(self._config.state_dir) / name
         groups = ControlGroups()
         try:
             with machine_must("make the sandbox's folder"):
                 folder.mkdir(mode=0o700)
             layout = await self._layout(image)
-            binds = [*layout.binds, *(layout.host_network_binds if network is Network.HOST else ())]
+            binds = [*layout.binds, *(layout.host_network_binds if network is Network.host else ())]
             binds += [(str(asset.source), asset.target) for asset in assets]
-            groups = self._groups(name, self._bounds(limits))
+            groups = self._groups(name, limits_of(self._config) if limits is None else limits)
             request = BootRequest(
                 folder=folder,
                 layout=replace(layout, binds=binds),
@@ -121,12 +143,12 @@ class LocalProvider:
                 network=network,
                 bwrap=bubblewrap.program(),
                 cgroups=[str(path) for path in groups.folders],
-                tmpfs_mb=self._disk_mb if self._storage is Storage.memory else None,
+                tmpfs_mb=self._config.disk_mb if self._config.storage is Storage.memory else None,
             )
             async with AsyncExitStack() as stack:
                 with machine_must("boot a sandbox"):
                     async with self._turns().turn():
-                        booting = Boot(helper, request, timeout_s=self._boot_timeout_s)
+                        booting = Boot(helper, request, timeout_s=self._config.boot_timeout_s)
                         processes = await stack.enter_async_context(booting)
                 sandbox = LocalSandbox(
                     name=name,
@@ -134,8 +156,8 @@ class LocalProvider:
                     processes=processes,
                     groups=groups,
                     network=network,
-                    nice=self._nice,
-                    max_output_bytes=self._max_output_bytes,
+                    nice=self._config.nice,
+                    max_output_bytes=self._config.max_output_bytes,
                     seccomp=self._seccomp,
                     deadline=deadline,
                 )
@@ -147,7 +169,7 @@ class LocalProvider:
 
     async def sweep(self) -> int:
         """Remove the run folders and control groups of processes that are gone; returns how many sandboxes there were."""
-        count = await asyncio.to_thread(remove_dead, state_folder(self._state_dir))
+        count = await asyncio.to_thread(remove_dead, state_folder(self._config.state_dir))
         for group in self._cgroups().leftovers():
             if is_dead(group.name.removeprefix("rl_agent-")):
                 await asyncio.to_thread(remove_group, group)
@@ -157,14 +179,14 @@ class LocalProvider:
         if image == "host" and self._alone:
             async with self._making:
                 if self._made is None:
-                    folder = state_folder(self._state_dir) / f"{owner_tag()}-{secrets.token_hex(6)}-host"
-                    self._made = folder, await asyncio.to_thread(alone.host, folder, self._visible)
+                    folder = state_folder(self._config.state_dir) / f"{owner_tag()}-{secrets.token_hex(6)}-host"
+                    self._made = folder, await asyncio.to_thread(alone.host, folder, self._config.visible)
             return self._made[1]
         if image not in self._layouts:
             if image.startswith("oci:"):  # unpacking one takes long
                 layout = await asyncio.to_thread(images.resolve, image, images_dir=self._images_dir)
             else:
-                layout = images.resolve(image, visible=self._visible)
+                layout = images.resolve(image, visible=self._config.visible)
             self._layouts[image] = layout
         return self._layouts[image]
 
@@ -180,17 +202,14 @@ class LocalProvider:
         """In a folder of this user's that does not depend on `state_dir`: the machine's cores are the same for all."""
         if self._gate is None:
             folder = state_folder(str(Path(tempfile.gettempdir(), f"rl_agent-boots-{os.getuid()}")))
-            self._gate = BootGate(folder, concurrency=self._concurrency, per_s=self._boots_per_s)
+            self._gate = BootGate(folder, concurrency=self._config.boot_concurrency, per_s=self._config.boots_per_s)
         return self._gate
 
     def _groups(self, name: str, bounds: Limits) -> ControlGroups:
-        groups = self._cgroups().for_sandbox(name, bounds, nice=self._nice)
+        groups = self._cgroups().for_sandbox(name, bounds, nice=self._config.nice)
         if self._alone and bounds.processes is not None:
             groups = replace(groups, rlimits={**groups.rlimits, resource.RLIMIT_NPROC: bounds.processes})
         return groups
-
-    def _bounds(self, limits: Limits | None) -> Limits:
-        return self._limits if limits is None else limits
 
     def _acquire_helper(self) -> Helper:
         """The helper process; it lives while any sandbox of this provider does."""
@@ -199,14 +218,14 @@ class LocalProvider:
             self._shared_groups = self._cgroups().shared(tag)
             self._helper = Helper(cgroup_dirs=self._shared_groups.folders)
         self._helper_users += 1
-        weigh(self._shared_groups, nice=self._nice, sandboxes=self._helper_users)
+        weigh(self._shared_groups, nice=self._config.nice, sandboxes=self._helper_users)
         return self._helper
 
     def _release_helper(self) -> list[Path]:
         """Returns what is to be removed besides."""
         self._helper_users -= 1
         if self._helper_users > 0 or self._helper is None:
-            weigh(self._shared_groups, nice=self._nice, sandboxes=self._helper_users)
+            weigh(self._shared_groups, nice=self._config.nice, sandboxes=self._helper_users)
             return []
         self._helper.stop()
         self._helper = None

@@ -11,8 +11,9 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
+from rl_agent.config.sandbox import Network
 from rl_agent.errors import SandboxError
-from rl_agent.sandboxes.base import ExecResult, Network, SandboxLostError, Stream, UnreadableError
+from rl_agent.sandboxes.base import ExecResult, SandboxLostError, Stream, UnreadableError
 from rl_agent.sandboxes.local.forward import Forward
 from rl_agent.sandboxes.local.helper import Answer, Call, Helper, HelperError, kill, machine_must, memory_file
 from rl_agent.sandboxes.local.images import PATH
@@ -247,7 +248,7 @@ class LocalSandbox:
 
     async def expose(self, port: int) -> str:
         """See `Sandbox.expose`. The port has the same number inside."""
-        if self._network is Network.NONE and port not in self._forwards:
+        if self._network is Network.none and port not in self._forwards:
             call = self._call({"op": "listen", "port": port}, [])
             try:
                 listener = socket.socket(fileno=(await self._answer(call)).fds[0])
@@ -262,7 +263,7 @@ class LocalSandbox:
 
     def _call(self, request: dict[str, Any], fds: Sequence[int]) -> Call:
         groups = [str(path) for path in self._groups.folders]
-        own_network = self._network is Network.NONE
+        own_network = self._network is Network.none
         with machine_must(f"ask for `{request['op']}` in sandbox {self._name}"):
             return self._helper.call(
                 {**request, "cgroups": groups, "own_network": own_network}, [self._processes.init, *fds]

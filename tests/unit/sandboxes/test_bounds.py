@@ -20,8 +20,8 @@ from rl_agent.errors import SandboxError
 from rl_agent.sandboxes.base import SandboxLostError
 from rl_agent.sandboxes.gateway.server import Gateway
 from rl_agent.sandboxes.gateway.wire import frame
-from rl_agent.sandboxes.live import LiveRecords
 from rl_agent.sandboxes.local.forward import MOST
+from rl_agent.sandboxes.state import LiveRecords
 from tests.local import GATEWAY_KEY, local_provider, needs_root
 
 if TYPE_CHECKING:

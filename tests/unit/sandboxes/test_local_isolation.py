@@ -21,11 +21,11 @@ import psutil
 import pytest
 
 import rl_agent
-from rl_agent.config.sandbox import Storage
 from rl_agent.errors import ConfigError, SandboxError
 from rl_agent.sandboxes.base import Asset, Limits
-from rl_agent.sandboxes.local import first, images
+from rl_agent.sandboxes.local import images
 from rl_agent.sandboxes.local.limits import Controllers
+from rl_agent.sandboxes.local.provider import Storage
 from tests.local import local_provider, needs_root
 
 if TYPE_CHECKING:
@@ -342,14 +342,6 @@ async def test_killing_the_owner_of_32_sandboxes_leaves_no_process_and_no_mount_
     assert list(state.iterdir()) == []
     groups = [path for top in ("cpu", "memory", "pids") for path in Path("/sys/fs/cgroup", top).glob("**/rl_agent-*")]
     assert not [path for path in groups if path.name.startswith(f"rl_agent-{owner.pid}-")]
-
-
-async def test_where_our_own_first_program_does_not_run_the_shell_keeps_the_sandbox(
-    provider: LocalProvider, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(first, "program", lambda: None)
-    async with provider.boot("host", lifetime_s=60) as sandbox:
-        assert (await sandbox.exec("echo here", timeout=20)).stdout == b"here\n"
 
 
 async def test_a_lost_helper_is_a_sandbox_error_at_once(provider: LocalProvider) -> None:
