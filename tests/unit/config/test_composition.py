@@ -3,41 +3,50 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 import yaml
+from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from omegaconf import OmegaConf
 
 from rl_agent.config import schema
 from rl_agent.config.check import check
 from rl_agent.config.hints import precompose
 from rl_agent.config.load import differences, load
 from rl_agent.config.names import locate
+from rl_agent.config.options import DECLARED, RENAMED, SCANNED, option_class, register
+from rl_agent.config.plug_in import PlugInConfig
 from rl_agent.errors import ConfigError
 from tests.conftest import CONF
 
-NO_OPTIONS = ("hydra", "engine_profile", "harness_profile", "job_profile")
-"""Groups that are chosen by others."""
+NO_OPTIONS = ("hydra", "engine_profile", "harness_profile", "job_profile", "experiment", "debug")
+"""Groups that are chosen by others, or set values of several groups."""
 KEYWORDS = {"optional", "override"}
 
 
 def options() -> list[str]:
-    found = []
-    for path in sorted(CONF.rglob("*.yaml")):
-        group = path.parent.relative_to(CONF).as_posix()
-        if group != "." and group.split("/")[0] not in NO_OPTIONS:
-            found.append(f"{group}={path.stem}")
-    return found
+    """Every `group=option`, from the source that Hydra itself lists."""
+    register()
+    with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
+        loader = GlobalHydra.instance().config_loader()
+        groups = [*loader.list_groups(""), *(f"algo/{part}" for part in loader.list_groups("algo"))]
+        return [f"{group}={name}" for group in groups for name in loader.get_group_options(group) if group not in NO_OPTIONS]
+
+
+def experiments() -> list[str]:
+    return [f"experiment={path.stem}" for path in sorted((CONF / "experiment").glob("*.yaml"))]
 
 
 def composed(*overrides: str) -> schema.Config:
     return load(precompose(CONF, "config", overrides))
 
 
-@pytest.mark.parametrize("option", options())
+@pytest.mark.parametrize("option", [*options(), *experiments()])
 def test_every_option_composes(option: str) -> None:
     experiment = [] if option.startswith("experiment=") else ["experiment=none"]
     rows = option.startswith(("data=", "experiment=swe_")) and option != "data=toy"
@@ -61,8 +70,8 @@ def test_the_gpu_path_composes() -> None:
 
 
 def test_job_sft_brings_its_own_algorithm() -> None:
-    assert composed("job=sft").algo.loss._target_.endswith("SftLoss")
-    assert composed("job=train").algo.loss._target_.endswith("PpoClipLoss")
+    assert type(composed("job=sft").algo.loss).__name__ == "SftConfig"
+    assert type(composed("job=train").algo.loss).__name__ == "PpoClipConfig"
 
 
 @pytest.mark.parametrize(
@@ -119,32 +128,62 @@ def test_contradictions_between_the_parts_of_an_algorithm_are_named() -> None:
         (["algo.group_size=1"], "algo.group_size"),
         (["algo/advantage=pass_at_k", "algo.advantage.k=9"], "algo.advantage.k"),
         (["algo/advantage=remax", "algo.advantage.greedy_rollouts=8"], "algo.advantage.greedy_rollouts"),
-        (["algo/correction=tis", "algo.correction.proximal=rollout"], "algo.correction.proximal"),
+        (["algo/correction=truncated", "algo.correction.proximal=rollout"], "algo.correction.proximal"),
     ):
         assert [problem.where for problem in check(composed(*overrides))] == [place], overrides
 
 
-def nodes() -> list[tuple[str, type]]:
-    return [(f"{group}/{name}", node) for group, schemas in schema.GROUPS.items() for name, node in schemas.items()]
+def test_an_option_without_a_file_is_called_like_its_module() -> None:
+    for group in SCANNED:
+        for name in (option.partition("=")[2] for option in options() if option.startswith(f"{group}=")):
+            kind = option_class(group, name)
+            if kind is not None:
+                assert kind.__module__.rpartition(".")[2] == name
+                assert kind.__name__.lower() == name.replace("_", "") + "config"
 
 
-@pytest.mark.parametrize(("where", "node"), nodes(), ids=[where for where, _ in nodes()])
-def test_schema_fields_are_the_constructor_parameters_of_the_target(where: str, node: type) -> None:
-    target = getattr(node(), "_target_", None) if "_target_" in getattr(node, "__dataclass_fields__", {}) else None
-    if not target or target == "???" or not inspect.isclass(located := locate(target)):
-        return
-    parameters = list(inspect.signature(located).parameters)
-    fields = [name for name in node.__dataclass_fields__ if name != "_target_"]
-    assert sorted(parameters) == sorted(fields)
+@pytest.mark.parametrize(("group", "name"), [(group, name) for group, names in DECLARED.items() for name in names])
+def test_a_declared_option_is_a_dataclass_of_its_groups_base(group: str, name: str) -> None:
+    kind = option_class(group, name)
+    base = locate(f"rl_agent.config.schema.{ {field.name: field for field in fields(schema.Config)}[group].type }")
+    assert kind is not None
+    assert issubclass(kind, base)
 
 
-@pytest.mark.parametrize("harness", ["claude_code", "codex"])
-def test_the_dialect_that_check_knows_is_that_of_the_harness(harness: str) -> None:
-    from rl_agent.config.check import _DIALECTS
+@pytest.mark.parametrize("option", RENAMED)
+def test_an_old_name_is_an_error_that_tells_the_new_one(option: str) -> None:
+    with pytest.raises(ConfigError, match=f"renamed.*={RENAMED[option]}"):
+        composed(option)
+    composed("experiment=none", f"{option.partition('=')[0]}={RENAMED[option]}")
 
-    node = composed(f"harness={harness}").harness
-    assert node.build().dialect == _DIALECTS[node._target_]
-    locate(_DIALECTS[node._target_])
+
+def test_a_saved_config_names_the_class_of_every_plug_in() -> None:
+    plain = OmegaConf.to_container(precompose(CONF, "config", []), resolve=True)
+    config = composed()
+    for group in (field.name for field in fields(schema.Config)):
+        node = getattr(config, group)
+        if isinstance(node, PlugInConfig):
+            assert locate(plain[group]["_target_"]) is type(node)
+
+
+def test_a_file_elsewhere_is_typed_by_the_class_that_it_names(tmp_path: Path) -> None:
+    (tmp_path / "harness").mkdir()
+    mine = tmp_path / "harness" / "mine.yaml"
+    mine.write_text("_target_: rl_agent.harnesses.codex.CodexConfig\ntools: [exec_command]\ntime_budget_s: 7\n")
+    for given, folder in ((["harness=mine"], str(tmp_path)), ([f"hydra.searchpath=[file://{tmp_path}]", "harness=mine"], None)):
+        config = load(precompose(CONF, "config", given, folder))
+        assert (config.harness.time_budget_s, type(config.harness).__name__) == (60, "CodexConfig")  # the experiment's
+        with pytest.raises(ConfigError, match="Did you mean `harness.time_budget_s`"):
+            precompose(CONF, "config", [*given, "harness.time_budget=1"], folder)
+    mine.write_text("_target_: rl_agent.harnesses.codex.CodexConfig\ntool: [exec_command]\n")
+    with pytest.raises(ConfigError, match=r"unknown key `tool`.*Did you mean `tools`"):
+        precompose(CONF, "config", ["harness=mine"], str(tmp_path))
+    mine.write_text("_target_: rl_agent.harnesses.codex.Codex\n")
+    with pytest.raises(ConfigError, match="not a plug-in config"):
+        precompose(CONF, "config", ["harness=mine"], str(tmp_path))
+    mine.write_text("_target_: no_such_package.Mine\n")
+    with pytest.raises(ConfigError, match="Install its package"):
+        precompose(CONF, "config", ["harness=mine"], str(tmp_path))
 
 
 def test_what_a_resume_changes_is_named() -> None:
@@ -168,30 +207,33 @@ def test_configs_that_set_several_groups_are_global(group: str) -> None:
         assert path.read_text().startswith("# @package _global_"), path
 
 
-def test_the_help_page_names_every_option() -> None:
-    page = (CONF / "hydra" / "help" / "rl_agent.yaml").read_text()
-    whole = [
-        option for option in options() if "/" not in option
-    ]  # parts of an algorithm are named with their group only
-    missing = [option for option in whole if option.partition("=")[2] not in page]
-    assert not missing
+def test_the_help_page_lists_every_option() -> None:
+    done = subprocess.run([sys.executable, "-m", "rl_agent", "--help"], capture_output=True, text=True, check=True)
+    for group in ("harness", "grader", "algo/loss", "sandbox", "experiment"):
+        (line,) = [line for line in done.stdout.splitlines() if line.startswith(f"{group}:")]
+        for option in options():
+            if option.startswith(f"{group}="):
+                assert option.partition("=")[2] in line
 
 
-def test_config_code_imports_nothing_heavy() -> None:
+def test_composing_imports_no_big_library_but_torch() -> None:
+    """Seconds of a processor, in each process of a run."""
     code = (
-        "import sys, rl_agent.config.schema, rl_agent.config.check, rl_agent.config.hints, rl_agent.config.load;"
-        "print(sorted({'torch', 'ray', 'vllm', 'megatron', 'transformers', 'wandb', 'aiohttp'} & set(sys.modules)))"
+        "import sys\nfrom pathlib import Path\nfrom rl_agent.config.check import check\n"
+        "from rl_agent.config.hints import precompose\nfrom rl_agent.config.load import load\n"
+        "from rl_agent.config.options import register\nfrom omegaconf import OmegaConf\n"
+        "OmegaConf.register_new_resolver('rl_agent.run_dir', lambda *parts: '')\nregister()\n"
+        f"check(load(precompose(Path({str(CONF)!r}), 'config', [])))\n"
+        "print(sorted({'ray', 'vllm', 'megatron', 'transformers', 'wandb', 'e2b', 'aiodocker'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
 
-def test_a_start_does_not_wait_for_torch() -> None:
-    """Seconds of a processor in each process: the controller and the rollout workers have no use for it."""
+def test_building_a_renderer_does_not_wait_for_torch() -> None:
     code = (
-        "import sys, rl_agent.jobs.train, rl_agent.jobs.held_out, rl_agent.weights.disk;"
-        "from rl_agent.tokens.build import build_renderer; from rl_agent.embedded.tiny import WARM_STARTS;"
-        "build_renderer(WARM_STARTS / 'codex');"
+        "import sys\nfrom pathlib import Path\nimport rl_agent\nfrom rl_agent.tokens.build import build_renderer\n"
+        "build_renderer(Path(rl_agent.__file__).parent / 'embedded' / 'warm_start' / 'codex')\n"
         "print(sorted({'torch', 'vllm', 'megatron', 'wandb'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
