@@ -84,14 +84,9 @@ def _run_dir(resume: str | None, output: str, job: str, day: str, time: str) -> 
     """Return where the run writes: a new folder, or the one that it continues."""
     if resume == AUTO:
         runs = unfinished_runs(Path(output))
-        same = (run for run in runs if _module(OmegaConf.select(OmegaConf.load(run / CONFIG), "job._target_")) == _module(job))
+        same = (run for run in runs if OmegaConf.select(OmegaConf.load(run / CONFIG), "job._target_") == job)
         resume = str(next(same, ""))
     return resume or f"{output}/{day}/{time}"
-
-
-def _module(target: str) -> str:
-    """Return the module of a job. Runs of older versions name another object in the same module."""
-    return target.rpartition(".")[0]
 
 
 def _fail(*errors: BaseException) -> None:

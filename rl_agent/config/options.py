@@ -43,11 +43,11 @@ if TYPE_CHECKING:
 
 DECLARED: Final[Mapping[str, Mapping[str, str]]] = {
     "job": {
-        "train": "rl_agent.jobs.train.TrainConfig",
-        "rollout": "rl_agent.jobs.rollout.RolloutJobConfig",
-        "evaluate": "rl_agent.jobs.evaluate.EvaluateConfig",
-        "validate": "rl_agent.jobs.validate.ValidateConfig",
-        "plan": "rl_agent.jobs.plan.PlanConfig",
+        "train": "rl_agent.jobs.configs.TrainConfig",
+        "rollout": "rl_agent.jobs.configs.RolloutJobConfig",
+        "evaluate": "rl_agent.jobs.configs.EvaluateConfig",
+        "validate": "rl_agent.jobs.configs.ValidateConfig",
+        "plan": "rl_agent.jobs.configs.PlanConfig",
     },
     "data": {
         "jsonl": "rl_agent.tasks.rows.RowsConfig",

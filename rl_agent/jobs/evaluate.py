@@ -5,68 +5,25 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from typing_extensions import override
-
-from rl_agent.config.plug_in import Problem, at_least
-from rl_agent.jobs.pass_at_k import Interval, interval, pass_at_k
-from rl_agent.jobs.sampling import SamplingJobConfig, sample
+from rl_agent.jobs.pass_at_k import interval, pass_at_k
+from rl_agent.jobs.sampling import sample
 from rl_agent.jobs.tally import TaskTally, as_text, tally, totals
 from rl_agent.run_folder import write_atomic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from rl_agent.config.schema import Config
     from rl_agent.jobs.checkpoints import Policy
+    from rl_agent.jobs.configs import EvaluateConfig
     from rl_agent.run_folder import RunFolder
     from rl_agent.tracking.console import Console
     from rl_agent.tracking.tracker import Tracker
 
 EVALUATION: Final = "evaluation.jsonl"
 """One JSON object a task."""
-
-
-@dataclass(kw_only=True)
-class EvaluateConfig(SamplingJobConfig):
-    """Measure a policy: pass@k over the tasks of a split."""
-
-    rollouts: int = 4
-    """Of each task. The more, the less pass@k varies."""
-    k: list[int] = field(default_factory=lambda: [1, 4])
-    """Of pass@k; none larger than `rollouts`."""
-    greedy: bool = False
-    """Sample at temperature 0, whatever `rollout.sampling` says; one rollout a task is enough then."""
-    interval: Interval = Interval.wilson
-    confidence: float = 0.95
-    shown: int = 40
-    """Rows of the table of tasks on the console; evaluation.jsonl has all."""
-
-    @override
-    def run(self, config: Config, folder: RunFolder) -> None:
-        run(config, self, folder)
-
-    @override
-    def problems(self, config: Config) -> Iterator[Problem]:
-        yield from super().problems(config)
-        yield from at_least(1, job__rollouts=self.rollouts)
-        if not self.k or min(self.k) < 1 or max(self.k) > self.rollouts:
-            yield Problem(
-                "job.k",
-                f"pass@k of k in {list(self.k)} needs 1 <= k <= job.rollouts={self.rollouts}.",
-                f"Raise job.rollouts, or lower k: 'job.k=[1,{max(self.rollouts, 1)}]'.",
-            )
-        if self.greedy and self.rollouts > 1:
-            yield Problem(
-                "job.greedy",
-                f"job.rollouts={self.rollouts} greedy rollouts of a task are all the same, up to rounding.",
-                "Set 'job.rollouts=1 job.k=[1]', or job.greedy=false.",
-            )
-        if not 0.0 < self.confidence < 1.0:
-            yield Problem("job.confidence", f"{self.confidence} is not between 0 and 1.", "Set for example 0.95.")
-
 
 
 def run(config: Config, job: EvaluateConfig, folder: RunFolder) -> None:

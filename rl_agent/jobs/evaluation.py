@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from rl_agent.config.data import DataConfig
     from rl_agent.config.schema import Config
-    from rl_agent.jobs.train import TrainConfig
+    from rl_agent.jobs.configs import TrainConfig
     from rl_agent.rollout.driver import Driver
     from rl_agent.rollout.group import Rollout
     from rl_agent.tasks.task import Task

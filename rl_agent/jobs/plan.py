@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from typing_extensions import override
-
-from rl_agent.config.job import JobConfig
 from rl_agent.config.rollout import guard_s
 from rl_agent.errors import ConfigError
 from rl_agent.plan.memory import Copies, EngineMemory, Term, engine_memory, total_gb, trainer_memory
 from rl_agent.plan.parameters import count_parameters
 from rl_agent.plan.placement import Demand, Node, nodes_needed, place
-from rl_agent.plan.rates import Assumptions, Rates, Work, rates
+from rl_agent.plan.rates import Rates, Work, rates
 from rl_agent.run_folder import write_atomic
 from rl_agent.tracking.console import Console
 from rl_agent.trainer.legal import require_legal
@@ -24,37 +21,13 @@ from rl_agent.trainer.shape import read_shape, shape_of
 
 if TYPE_CHECKING:
     from rl_agent.config.schema import Config
+    from rl_agent.jobs.configs import PlanConfig
     from rl_agent.run_folder import RunFolder
     from rl_agent.trainer.shape import ModelShape
 
 SYNC: Final = "sync"
 RESIDENT: Final = ("weights", "gradients", "optimizer", "frozen policies", "critic")
 """What the trainer holds between steps."""
-
-
-@dataclass(kw_only=True)
-class PlanConfig(JobConfig):
-    """Say what a configuration needs, before anything is started; no GPU, no network, no weights."""
-
-    steps: int = 100
-    """Training steps of the run that is planned, for the sums at the end."""
-    nodes: int | None = None
-    """Machines; null: the fewest that have room."""
-    gpus_per_node: int = 8
-    gpu_memory_gb: float = 80.0
-    """Of one GPU, in 1e9 bytes."""
-    reserve: float = 0.1
-    """Share of it that stays free in the trainer: gaps between allocations, buffers of communication, CUDA's own context."""
-    engine_overhead_gb: float = 4.0
-    """What vLLM takes of its share besides weights and cache."""
-    require_fit: bool = True
-    """End with an error where memory does not suffice; false: only say so."""
-    assume: Assumptions = field(default_factory=Assumptions)
-
-    @override
-    def run(self, config: Config, folder: RunFolder) -> None:
-        run(config, self, folder)
-
 
 
 def run(config: Config, job: PlanConfig, folder: RunFolder) -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from rl_agent.cluster.bring_up import Trainers
     from rl_agent.config.schema import Config
-    from rl_agent.jobs.train import TrainConfig
+    from rl_agent.jobs.configs import TrainConfig
     from rl_agent.run_folder import Checkpoint
 
 KEY = "data.replay"

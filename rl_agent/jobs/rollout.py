@@ -4,31 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from typing_extensions import override
-
-from rl_agent.jobs.sampling import SamplingJobConfig, sample
+from rl_agent.jobs.sampling import sample
 from rl_agent.jobs.tally import as_text, tally, totals
 
 if TYPE_CHECKING:
     from rl_agent.config.schema import Config
     from rl_agent.jobs.checkpoints import Policy
+    from rl_agent.jobs.configs import RolloutJobConfig
     from rl_agent.run_folder import RunFolder
     from rl_agent.tracking.console import Console
     from rl_agent.tracking.tracker import Tracker
-
-
-@dataclass(kw_only=True)
-class RolloutJobConfig(SamplingJobConfig):
-    """Sample and save, without training: `algo.group_size` rollouts of each task."""
-
-
-    @override
-    def run(self, config: Config, folder: RunFolder) -> None:
-        run(config, self, folder)
-
 
 
 def run(config: Config, job: RolloutJobConfig, folder: RunFolder) -> None:

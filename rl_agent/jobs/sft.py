@@ -9,19 +9,16 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 from safetensors.numpy import load_file, save_file
-from typing_extensions import override
 
 from rl_agent.algo.batch import TrainBatch
 from rl_agent.cluster.bring_up import trainers
-from rl_agent.config.job import JobConfig
 from rl_agent.config.load import as_plain
-from rl_agent.config.plug_in import Problem, at_least
 from rl_agent.errors import ConfigError
 from rl_agent.jobs.held_out import held_out
 from rl_agent.jobs.preflight import require_layout, require_weights
@@ -37,47 +34,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rl_agent.config.schema import Config
+    from rl_agent.jobs.configs import SftConfig
         from rl_agent.rollout.group import Rollout
     from rl_agent.tasks.source import Demonstration
 
 ROLLOUTS = "job.rollouts"
-
-
-@dataclass(kw_only=True)
-class SftConfig(JobConfig):
-    """Supervised fine-tuning: on demonstrations, or on the solved rollouts of a run."""
-
-    steps: int = 600
-    batch_size: int = 16
-    """Demonstrations, or rollouts, a step."""
-    rollouts: str | None = None
-    """A run folder whose recorded rollouts are learned from (rejection sampling); null: demonstrations."""
-    min_reward: float = 1.0
-    """Recorded rollouts with a smaller reward are left out."""
-    right_share: float = 0.4
-    """Demonstrations only: share of right ones. The others are plausible mistakes, so that there is something left to learn."""
-    eval_every: int = 100
-    export: str | None = None
-    """Where the Hugging Face folder is written; null: `<run folder>/model`."""
-    half: bool = True
-    """Demonstrations only: write the weights in float16, half the size, for a warm start that is shipped."""
-
-    trains: ClassVar[bool] = True
-
-    @override
-    def run(self, config: Config, folder: RunFolder) -> None:
-        run(config, self, folder)
-
-    @override
-    def problems(self, config: Config) -> Iterator[Problem]:
-        yield from at_least(1, job__steps=self.steps, job__batch_size=self.batch_size, job__eval_every=self.eval_every)
-        if self.rollouts is None and config.data.build_demonstrator() is None:
-            yield Problem(
-                "job.rollouts",
-                "nothing to learn from: these tasks have no demonstrations.",
-                "Set it to a run folder, or choose model=tiny data=toy.",
-            )
-
 
 
 def run(config: Config, job: SftConfig, folder: RunFolder) -> None:

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
-
-from typing_extensions import override
+from typing import TYPE_CHECKING
 
 from rl_agent.cluster.bring_up import cluster
-from rl_agent.config.job import JobConfig
 from rl_agent.config.load import as_plain
-from rl_agent.config.plug_in import Problem, at_least
 from rl_agent.jobs.driving import driving
 from rl_agent.jobs.evaluation import Evaluation
 from rl_agent.jobs.held_out import held_out
@@ -32,57 +27,11 @@ from rl_agent.tracking.tracker import Tracker
 from rl_agent.trainer.base import StepResult
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rl_agent.cluster.bring_up import Cluster
     from rl_agent.config.schema import Config
+    from rl_agent.jobs.configs import TrainConfig
     from rl_agent.run_folder import Checkpoint, RunFolder
     from rl_agent.tasks.source import TaskSource
-
-
-@dataclass(kw_only=True)
-class TrainConfig(JobConfig):
-    """Reinforcement learning."""
-
-    steps: int = 100
-    """Training steps in all, those before a resume included."""
-    save_every: int = 10
-    """Steps between checkpoints; the last step always has one."""
-    keep_checkpoints: int = 2
-    export_every: int = 0
-    """Steps between exports of the policy as a Hugging Face folder, all of which are kept; 0: at the end only."""
-    eval_every: int = 1
-    """Steps between measurements of the held-out set (tasks that know their right answer only); 0: never."""
-    eval_tasks: int = 0
-    """Held-out tasks that the agent itself runs, once each, every `eval_tasks_every` steps and after the last; training goes on
-    meanwhile, and metrics say which weights were evaluated. 0: none."""
-    eval_tasks_every: int = 10
-    eval_data: Any = None
-    """What the held-out tasks' data has other than `data`: {path: held_out.jsonl}, or {split: held_out} for toy tasks."""
-    quarantine_after: int = 2
-    """A task is left out for the rest of the run after so many set-ups that failed, or so many pairs of equal patches of which
-    one was solved and one was not; the run folder's quarantine.jsonl has it."""
-
-    trains: ClassVar[bool] = True
-    samples_to_train: ClassVar[bool] = True
-
-    @override
-    def run(self, config: Config, folder: RunFolder) -> None:
-        run(config, self, folder)
-
-    @override
-    def problems(self, config: Config) -> Iterator[Problem]:
-        yield from at_least(
-            1, job__steps=self.steps, job__save_every=self.save_every, job__keep_checkpoints=self.keep_checkpoints
-        )
-        yield from at_least(0, job__export_every=self.export_every)
-        if self.eval_tasks and not self.eval_data:
-            yield Problem(
-                "job.eval_data",
-                "the evaluated tasks would also be trained on.",
-                "Name how the held-out data differs from data, for example {path: held_out.jsonl}.",
-            )
-
 
 
 def run(config: Config, job: TrainConfig, folder: RunFolder) -> None:
