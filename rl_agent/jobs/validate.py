@@ -21,7 +21,7 @@ from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedC
 from rl_agent.config.load import build
 from rl_agent.errors import ConfigError, GraderError, InfraError, SetupError
 from rl_agent.graders.base import Grader, Verdict, VerdictStatus
-from rl_agent.rollout.failures import LONGEST_PAUSE_S
+from rl_agent.rollout.attempts import backoff_s, run_attempts
 from rl_agent.run_folder import QUARANTINE, write_atomic
 from rl_agent.sandboxes.base import SandboxProvider
 from rl_agent.tasks.source import TaskSource
@@ -96,7 +96,7 @@ async def _run(config: Config, folder: RunFolder) -> None:
             provider, grader, Workspaces(provider, config.rollout.workspace_timeout_s), passes=config.job.passes
         )
         left = (task for task in tasks if task.task_id not in known)
-        attempts = Attempts(validator, config.rollout.failures, retries=config.rollout.retries)
+        attempts = ValidationAttempts(validator, config.rollout.failures, retries=config.rollout.retries)
         async with asyncio.TaskGroup() as workers:
             for _ in range(config.job.concurrent):
                 workers.create_task(_work(attempts, left, found))
@@ -121,7 +121,7 @@ async def _run(config: Config, folder: RunFolder) -> None:
     console.print(f"train without them: data.quarantine={folder.root / QUARANTINE}")
 
 
-async def _work(attempts: Attempts, tasks: Iterator[Task], found: Callable[[Finding], None]) -> None:
+async def _work(attempts: ValidationAttempts, tasks: Iterator[Task], found: Callable[[Finding], None]) -> None:
     for task in tasks:
         if (finding := await attempts.finding(task)) is not None:
             found(finding)
@@ -221,36 +221,49 @@ class Validator:
         return ("flaky" if passed else "gold_patch_fails"), detail, passed
 
 
-class Attempts:
-    """Tries a task again where infrastructure fails. Many work on one."""
+class ValidationAttempts:
+    """Validates tasks, each again while infrastructure fails. Shared by all workers."""
 
     def __init__(self, validator: Validator, options: FailuresConfig, *, retries: int) -> None:
         self._validator = validator
         self._options = options
         self._retries = retries
         self._in_a_row = 0
-        """Undecided tasks since the last one that was decided."""
+        """Undecided tasks since the last decided one."""
         self.undecided = 0
 
     async def finding(self, task: Task) -> Finding | None:
-        """None: it stays undecided. Raises InfraError when so many in a row do that nothing seems to work."""
-        said = ""
-        for number in range(self._retries + 1):
-            if number:
-                await asyncio.sleep(min(self._options.backoff_s * 2.0 ** (number - 1), LONGEST_PAUSE_S))
-            try:
-                finding = await self._validator.validate(task)
-            except InfraError as error:
-                said = str(error)
-                log.warning("try %d of %d of task %s: %s", number + 1, self._retries + 1, task.task_id, said)
-            else:
-                self._in_a_row = 0
-                return finding
+        """Return the finding on a task, or None if the task stays undecided.
+
+        Raises InfraError after `rollout.failures.outage_after` undecided tasks in a row.
+        """
+        _, result = await run_attempts(
+            0,
+            lambda number: self._attempt(task, number),
+            pause_s=self._pause_s,
+            rest=lambda _, __, pause_s: asyncio.sleep(pause_s),
+            again=lambda number, _: number + 1,
+        )
+        if isinstance(result, Finding):
+            self._in_a_row = 0
+            return result
         self.undecided += 1
         self._in_a_row += 1
         if self._in_a_row >= self._options.outage_after:
             raise InfraError(
-                f"{self._in_a_row} tasks in a row could not be tried (rollout.failures.outage_after). The last said: {said} "
-                "Remedy: put it right, then resume; what was found is kept"
+                f"rollout.failures.outage_after: {self._in_a_row} tasks in a row could not be validated. Last error: {result} "
+                "Fix the cause, then resume the run; findings so far are kept."
             )
         return None
+
+    async def _attempt(self, task: Task, number: int) -> Finding | InfraError:
+        try:
+            return await self._validator.validate(task)
+        except InfraError as error:
+            log.warning("task %s: attempt %d of %d: %s", task.task_id, number + 1, self._retries + 1, error)
+            return error
+
+    def _pause_s(self, number: int, result: Finding | InfraError) -> float | None:
+        if isinstance(result, Finding) or number == self._retries:
+            return None
+        return backoff_s(self._options.backoff_s, number + 1)
