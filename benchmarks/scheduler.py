@@ -31,7 +31,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from rl_agent.rollout.scheduler import Scheduler, Slot
+from rl_agent.rollout.group import Slot
+from rl_agent.rollout.scheduler import Scheduler
 
 MEDIAN_S, P95_S, BUDGET_S = 360.0, 1500.0, 1800.0
 SIGMA = math.log(P95_S / MEDIAN_S) / 1.6449

@@ -152,11 +152,11 @@ def packing_efficiency(sizes: list[int]) -> float:
     Of the layers where four ranks share a sequence, which pads it to a multiple; and of attention on CPUs, which pads sequences
     of about the same length to the longest of them.
     """
-    from rl_agent.trainer.plan import alike, plan  # noqa: PLC0415
+    from rl_agent.trainer.bin_packing import alike, pack  # noqa: PLC0415
     from rl_agent.trainer.shards import Shards  # noqa: PLC0415
 
     shards = Shards(context_ranks=2, sequence_ranks=2)
-    bins = plan(np.array(sizes, dtype=np.int32), budget=BUDGET, copies=8)
+    bins = pack(np.array(sizes, dtype=np.int32), budget=BUDGET, copies=8)
     packed = [[sizes[s] - 1 for s in segments] or [1] for segments in bins]
     layers = sum(sum(shards.padded(own)) for own in packed)
     attention = sum(max(run) * len(run) for own in packed for run in alike(own))

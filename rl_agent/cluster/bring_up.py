@@ -24,7 +24,6 @@ from rl_agent.cluster.rollout_workers import RolloutWorkers
 from rl_agent.cluster.situation import Situation
 from rl_agent.cluster.trainer_rank import TrainerRank
 from rl_agent.cluster.trainer_ranks import Trainers
-from rl_agent.config.trainer import world_size
 from rl_agent.errors import ConfigError, InfraError
 from rl_agent.rollout.group import AbortReason
 from rl_agent.secrets import set_for_children
@@ -108,7 +107,7 @@ class Cluster:
 @asynccontextmanager
 async def trainers(config: Config, folder: RunFolder, model_folder: Path) -> AsyncIterator[Trainers]:
     """Only the trainer (job=sft)."""
-    async with _ray(config, folder), _placement(config, world_size(config.trainer)) as placement:
+    async with _ray(config, folder), _placement(config, config.trainer.world_size) as placement:
         started = Trainers(_ranks(config, folder, placement))
         await started.start(model_folder)
         yield started
@@ -116,7 +115,7 @@ async def trainers(config: Config, folder: RunFolder, model_folder: Path) -> Asy
 
 @asynccontextmanager
 async def cluster(
-    config: Config, folder: RunFolder, model_folder: Path, weight_backend: str, *, trains: bool = True
+    config: Config, folder: RunFolder, model_folder: Path, *, trains: bool = True
 ) -> AsyncIterator[Cluster]:
     """Trainer, policy servers and rollout workers. The servers start while the trainer builds its model.
 
@@ -124,7 +123,7 @@ async def cluster(
     """
     async with (
         _ray(config, folder) as node,
-        _placement(config, world_size(config.trainer) if trains else 0) as placement,
+        _placement(config, config.trainer.world_size if trains else 0) as placement,
     ):
         situation = Situation()
         servers: PolicyServers
@@ -141,7 +140,7 @@ async def cluster(
             trainers=ranks,
             situation=situation,
             model_folder=model_folder,
-            weight_backend=weight_backend,
+            weight_backend=config.weights.backend,
         )
         workers = RolloutWorkers(
             config,
@@ -172,7 +171,7 @@ async def cluster(
 
 
 def _ranks(config: Config, folder: RunFolder, placement: Placement) -> list[Process]:
-    world = world_size(config.trainer)
+    world = config.trainer.world_size
     return [
         Actor(_start(TrainerRank, placement.rank(number), config, folder, number, world), f"trainer rank {number}")
         for number in range(world)

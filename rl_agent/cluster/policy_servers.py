@@ -75,8 +75,8 @@ class PolicyServers:
         self._situation = situation
         self._start_arguments = (model_folder, weight_backend)
         self._start_timeout_s = cluster.start_timeout_s
-        self._workers = int(getattr(config.engine, "tensor_parallel", 1))
-        self._keeps_cache = getattr(config.engine, "update_mode", None) == UpdateMode.keep
+        self._workers = config.engine.tensor_parallel
+        self._keeps_cache = config.engine.update_mode is UpdateMode.keep
         self._replicas = [
             _Replica(n, make(n), RestartLimit(cluster.max_restarts, cluster.restart_window_s))
             for n in range(cluster.engine_replicas)

@@ -56,7 +56,7 @@ class RolloutWorker:
         harness: Harness = config.harness.build()
         grader: Grader = config.grader.build()
         server: EngineServer = config.engine.build()
-        harness.assets  # noqa: B018 (a CLI that was not fetched fails here, once)
+        harness.find_assets()  # a CLI that was not fetched fails here, once
         await booting.sweep()
         keep = config.adapter.history_reasoning is HistoryReasoning.keep
         pool = WarmPool(booting, size=rollout.warm_sandboxes)
@@ -65,7 +65,7 @@ class RolloutWorker:
             await self._replicas.renew(replicas)
             adapter = build_adapter(
                 config.adapter,
-                harness_dialect=harness.dialect,
+                harness_dialect=config.harness.dialect,
                 engine=self._replicas,
                 renderer=build_renderer(
                     model_folder,

@@ -1,4 +1,4 @@
-"""The loop of jobs that sample and do not train: every rollout of a plan once, written down as it ends."""
+"""The loop of jobs that sample and do not train: each rollout of a plan runs once and is recorded when it ends."""
 
 from __future__ import annotations
 
@@ -14,53 +14,52 @@ from rl_agent.cluster.bring_up import cluster
 from rl_agent.config.load import as_plain
 from rl_agent.errors import ConfigError
 from rl_agent.jobs.checkpoints import policy_of
-from rl_agent.jobs.places import Place, Places, Recorded, tasks_of
 from rl_agent.jobs.preflight import require_startable, require_weights
+from rl_agent.jobs.sampling_records import SamplingPlan, SamplingRecords, tasks_of
+from rl_agent.rollout.attempts import run_episode_attempts
 from rl_agent.rollout.failures import FailurePolicy
-from rl_agent.rollout.group import EpisodeRequest, Group, Rollout, group_id, rollout_id
+from rl_agent.rollout.group import EpisodeRequest, Group, Rollout, Slot
 from rl_agent.rollout.metrics import rollout_metrics
-from rl_agent.rollout.scheduler import Slot
-from rl_agent.tasks.source import TaskSource
 from rl_agent.tracking.console import Console
 from rl_agent.tracking.tracker import Tracker
-from rl_agent.weights.base import WeightSender
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
     from rl_agent.config.schema import Config
     from rl_agent.jobs.checkpoints import Policy
+    from rl_agent.jobs.configs import SamplingJobConfig
     from rl_agent.run_folder import RunFolder
     from rl_agent.tasks.task import Task
 
 log = logging.getLogger(__name__)
 
 OUTAGE_POLL_S: Final = 1.0
-"""Between looks whether an outage lets one more rollout try."""
+"""Interval between checks whether an outage admits a probe."""
 
 
 @dataclass(slots=True, kw_only=True)
-class Sampling:
-    """One job's rollouts. `run` returns when every one of them is over."""
+class SamplingLoop:
+    """Rollouts of one job. `run` returns when all of them have ended."""
 
-    recorded: Recorded
+    records: SamplingRecords
     tasks: Iterator[Task]
-    """All of them, in order."""
+    """All tasks of the job, in order."""
     run_episode: Callable[[EpisodeRequest], Awaitable[Rollout]]
     on_rollout: Callable[[Rollout], None]
     on_file: Callable[[int, list[Group]], None]
-    """Number and groups of a file that was written."""
+    """Called with the number and the groups of each file written."""
     version: int
-    """Number of the weights that sample, where it is known."""
+    """Version of the weights that sample."""
     max_concurrent: int
     failures: FailurePolicy
     greedy: bool = False
     _open: dict[int, list[Task]] = field(default_factory=dict)
-    """File -> its tasks so far."""
+    """File number -> its tasks so far."""
 
     async def run(self) -> None:
-        """Raises ConfigError if the data is not what a run before has recorded."""
-        for rollout in self.recorded.done.values():
+        """Run all missing rollouts. Raises ConfigError if the records of an earlier run belong to other tasks."""
+        for rollout in self.records.done.values():
             self.on_rollout(rollout)
         missing = self._missing()
         async with asyncio.TaskGroup() as workers:
@@ -68,59 +67,53 @@ class Sampling:
                 workers.create_task(self._work(missing))
         self._close()
 
-    def _missing(self) -> Iterator[tuple[Place, Task]]:
-        """What is to be run, in order."""
-        plan, recorded = self.recorded.plan, self.recorded
-        first = recorded.next_file
+    def _missing(self) -> Iterator[tuple[Slot, Task]]:
+        """Yield the slots to run, in order."""
+        plan, records = self.records.plan, self.records
+        first = records.next_file
         for position, task in enumerate(self.tasks):
             file = plan.file(position)
             if file < first:
                 continue
             self._open.setdefault(file, []).append(task)
-            for place in (Place(position, member) for member in range(plan.members)):
-                known = recorded.done.get(place)
+            for slot in (Slot(position=position, member=member) for member in range(plan.members)):
+                known = records.done.get(slot)
                 if known is None:
-                    yield place, task
+                    yield slot, task
                 elif known.task_id != task.task_id:
                     raise ConfigError(
-                        f"rollout {known.rollout_id} was recorded for task {known.task_id}, but now that place is of task {task.task_id}. "
-                        "Remedy: resume with the data, the seed and the numbers that the run was started with"
+                        f"rollout {known.rollout_id}: recorded for task {known.task_id}, but the data now has task {task.task_id} there. "
+                        "Resume with the data, the seed and the job settings of the original run."
                     )
 
-    async def _work(self, missing: Iterator[tuple[Place, Task]]) -> None:
-        for place, task in missing:
-            rollout = _of_version(await self._attempts(place, task), self.version)
-            self.recorded.keep(rollout)
+    async def _work(self, missing: Iterator[tuple[Slot, Task]]) -> None:
+        for slot, task in missing:
+            await self._admission()
+            request = EpisodeRequest(task=task, slot=slot, greedy=self.greedy)
+            _, rollout = await run_episode_attempts(request, self.run_episode, self.failures, self._rest)
+            rollout = _with_version(rollout, self.version)
+            self.records.keep(slot, rollout)
             self.on_rollout(rollout)
             self._close()
 
-    async def _attempts(self, place: Place, task: Task) -> Rollout:
-        """What infrastructure broke is tried again, as in training: it says nothing about the policy."""
-        slot, ungraded = Slot(position=place.position, member=place.member), None
-        while True:
-            await self._outage()
-            self.failures.started()
-            request = _request(slot, task, greedy=self.greedy, ungraded=ungraded)
-            rollout = await self.failures.contained(self.run_episode, request)
-            pause = self.failures.observe(slot, rollout, _now())
-            if pause is None:
-                return rollout
-            log.warning("%s: %s (%s); again in %.0f s", rollout.rollout_id, rollout.status, rollout.detail, pause)
-            ungraded = None if rollout.verdict is None else rollout  # with one, only grading failed: the work is done
-            slot = replace(slot, attempt=slot.attempt + 1)
-            await asyncio.sleep(pause)
+    async def _rest(self, _: EpisodeRequest, rollout: Rollout, pause_s: float) -> None:
+        log.warning("%s: %s (%s); again in %.0f s", rollout.rollout_id, rollout.status, rollout.detail, pause_s)
+        await asyncio.sleep(pause_s)
+        await self._admission()
 
-    async def _outage(self) -> None:
-        """Wait while an outage lasts, but for the few that try whether it is over. Raises InfraError for one that does not end."""
-        while self.failures.limit(_now()) == 0:  # noqa: ASYNC110 (time alone lets the next one try)
+    async def _admission(self) -> None:
+        """Wait until an outage is over, or admits a probe. Raises InfraError if the outage lasts too long."""
+        loop = asyncio.get_running_loop()
+        while self.failures.limit(loop.time()) == 0:  # noqa: ASYNC110 (time alone lets the next one try)
             await asyncio.sleep(OUTAGE_POLL_S)
+        self.failures.started()
 
     def _close(self) -> None:
-        """Write every file that is complete now, in order."""
-        recorded = self.recorded
-        while (file := recorded.next_file) in self._open:
-            whole = len(self._open[file]) * recorded.plan.members == len(recorded.plan.places(file))
-            groups = recorded.close(self._open[file]) if whole else None
+        """Write all complete files, in order."""
+        records = self.records
+        while (file := records.next_file) in self._open:
+            whole = len(self._open[file]) * records.plan.members == len(records.plan.slots(file))
+            groups = records.close(self._open[file]) if whole else None
             if groups is None:
                 return
             del self._open[file]
@@ -129,44 +122,44 @@ class Sampling:
 
 async def sample(
     config: Config,
+    job: SamplingJobConfig,
     folder: RunFolder,
     *,
-    limit: int | None,
     members: int,
     greedy: bool = False,
     finish: Callable[[Policy, Tracker, Console], None],
 ) -> None:
-    """Bring up engine and workers, without a trainer; run what is missing; `finish` tells the figures.
+    """Start the engine and the workers without a trainer, run the missing rollouts, and call `finish`.
 
-    `limit`: tasks, see `places.tasks_of`; `members`: rollouts of each.
+    `members`: rollouts per task.
     """
-    source: TaskSource = config.data.build()
-    count, tasks = tasks_of(source, config, limit)
-    plan = Places(tasks=count, members=members, per_file=config.rollout.tasks_per_step)
-    recorded = Recorded(folder.rollouts, folder.buffer, plan)
-    recorded.load()
-    folder.truncate_metrics(recorded.next_file - 1)
+    source = config.data.build()
+    count, tasks = tasks_of(source, config, job.tasks)
+    plan = SamplingPlan(tasks=count, members=members, per_file=config.rollout.tasks_per_step)
+    records = SamplingRecords(folder.rollouts, folder.buffer, plan)
+    records.load()
+    folder.truncate_metrics(records.next_file - 1)
     with (
         Console(
             steps=plan.files,
-            first_step=recorded.next_file - 1,
+            first_step=records.next_file - 1,
             rollouts_per_step=plan.per_file * members,
             live=config.tracking.console,
         ) as console,
         Tracker(config.tracking, folder, as_plain(config), run_id=folder.root.name) as tracker,
     ):
         console.say(f"run folder: {folder.root}")
-        policy = await policy_of(config, folder)
+        policy = await policy_of(config, job.checkpoint, folder)
         require_weights(policy.folder)
-        if recorded.next_file <= plan.files:
+        if records.next_file <= plan.files:
             await require_startable(config, next(source.tasks(config.seed)))
-            if recorded.next_file > 1 or recorded.done:
-                before = len(recorded.done) + sum(len(plan.places(file)) for file in range(1, recorded.next_file))
+            if records.next_file > 1 or records.done:
+                before = len(records.done) + sum(len(plan.slots(file)) for file in range(1, records.next_file))
                 console.say(f"resuming: {before} of {count * members} rollouts are recorded")
             console.say(
                 f"sampling {count} tasks x {members} rollouts with {policy.name} (weights number {policy.version})"
             )
-            await _sample(config, folder, policy, recorded, tasks, greedy, console, tracker)
+            await _sample(config, folder, policy, records, tasks, greedy, console, tracker)
         finish(policy, tracker, console)
 
 
@@ -174,7 +167,7 @@ async def _sample(
     config: Config,
     folder: RunFolder,
     policy: Policy,
-    recorded: Recorded,
+    records: SamplingRecords,
     tasks: Iterator[Task],
     greedy: bool,
     console: Console,
@@ -192,11 +185,10 @@ async def _sample(
         tracker.rollouts(number, groups)
         console.step(number, metrics)
 
-    backend = config.weights.build().backend
-    async with cluster(config, folder, policy.folder, backend, trains=False) as processes, asyncio.TaskGroup() as alive:
+    async with cluster(config, folder, policy.folder, trains=False) as processes, asyncio.TaskGroup() as alive:
         watch = alive.create_task(processes.watch())
-        await Sampling(
-            recorded=recorded,
+        await SamplingLoop(
+            records=records,
             tasks=tasks,
             run_episode=processes.run_episode,
             on_rollout=lambda rollout: console.rollout(rollout.status),
@@ -209,23 +201,8 @@ async def _sample(
         watch.cancel()
 
 
-def _request(slot: Slot, task: Task, *, greedy: bool, ungraded: Rollout | None) -> EpisodeRequest:
-    return EpisodeRequest(
-        task=task,
-        group_id=group_id(slot.position),
-        rollout_id=rollout_id(slot.position, slot.member),
-        attempt=slot.attempt,
-        greedy=greedy,
-        ungraded=ungraded,
-    )
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()
-
-
-def _of_version(rollout: Rollout, version: int) -> Rollout:
-    """Say which weights sampled: the engine, which nobody pushed to, calls them number 0."""
+def _with_version(rollout: Rollout, version: int) -> Rollout:
+    """Set the version of the weights that sampled. The engine reports version 0, since no weights were pushed to it."""
     segments = tuple(
         replace(
             segment,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rl_agent.cluster.bring_up import cluster
 from rl_agent.config.load import as_plain
-from rl_agent.jobs.driving import driving
+from rl_agent.jobs.driver import open_driver
 from rl_agent.jobs.evaluation import Evaluation
 from rl_agent.jobs.held_out import held_out
 from rl_agent.jobs.preflight import require_layout, require_startable, require_weights
@@ -93,7 +93,7 @@ async def _train(
     await progress.before_training(processes, first)
     async with asyncio.TaskGroup() as tasks:
         around = [tasks.create_task(processes.watch())]
-        with driving(config, progress, processes, Unquarantined(source, quarantine), first, tasks) as driver:
+        with open_driver(config, progress, processes, Unquarantined(source, quarantine), first, tasks) as driver:
             around.append(tasks.create_task(pace(driver, config.rollout, processes.load)))
             evaluation = Evaluation(config, job, progress.folder.rollouts, driver, tasks)
             for step in range(first, job.steps):

@@ -20,9 +20,9 @@ from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedC
 
 from rl_agent.errors import ConfigError, GraderError, InfraError, SetupError
 from rl_agent.graders.base import Grader, Verdict, VerdictStatus
-from rl_agent.rollout.failures import LONGEST_PAUSE_S
+from rl_agent.rollout.attempts import backoff_s, run_attempts
 from rl_agent.run_folder import QUARANTINE, write_atomic
-from rl_agent.tasks.source import TaskSource
+from rl_agent.tasks.source import FiniteTaskSource, TaskSource
 from rl_agent.workspace.capture import capture
 from rl_agent.workspace.workspace import booted, prepare
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from rl_agent.config.rollout import FailuresConfig
     from rl_agent.config.schema import Config
+    from rl_agent.jobs.configs import ValidateConfig
     from rl_agent.run_folder import RunFolder
     from rl_agent.sandboxes.base import SandboxProvider
     from rl_agent.tasks.task import Task
@@ -56,20 +57,16 @@ class Finding:
     seconds: float
 
 
-def run(config: Config, folder: RunFolder) -> None:
+def run(config: Config, job: ValidateConfig, folder: RunFolder) -> None:
     """Run the job: writes validated.jsonl, quarantine.jsonl and summary.json into the run folder."""
-    asyncio.run(_run(config, folder))
+    asyncio.run(_run(config, job, folder))
 
 
-async def _run(config: Config, folder: RunFolder) -> None:
-    source: TaskSource = config.data.build()
-    provider: SandboxProvider = config.sandbox.build()
-    grader: Grader = config.grader.build()
-    if config.job.passes < 1 or config.job.concurrent < 1:
-        raise ConfigError("job.passes and job.concurrent must be at least 1")
+async def _run(config: Config, job: ValidateConfig, folder: RunFolder) -> None:
+    source, provider, grader = config.data.build(), config.sandbox.build(), config.grader.build()
     await provider.sweep()
     known = _known(folder.root)
-    tasks = _tasks(source, config)
+    tasks = _tasks(source, config.seed, job.tasks)
     console = Console(stderr=True)
     console.print(f"run folder: {folder.root}")
     started = time.perf_counter()
@@ -79,7 +76,7 @@ async def _run(config: Config, folder: RunFolder) -> None:
         TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn(), console=console
     ) as progress:
         bar = progress.add_task(
-            "validating", total=config.job.tasks or (None if hasattr(source, "once") else ENDLESS_TASKS)
+            "validating", total=job.tasks or (ENDLESS_TASKS if config.data.endless else None)
         )
 
         def found(finding: Finding) -> None:
@@ -92,12 +89,12 @@ async def _run(config: Config, folder: RunFolder) -> None:
             progress.update(bar, advance=1, description=f"validating, {bad} in quarantine")
 
         validator = Validator(
-            provider, grader, Workspaces(provider, config.rollout.workspace_timeout_s), passes=config.job.passes
+            provider, grader, Workspaces(provider, config.rollout.workspace_timeout_s), passes=job.passes
         )
         left = (task for task in tasks if task.task_id not in known)
-        attempts = Attempts(validator, config.rollout.failures, retries=config.rollout.retries)
+        attempts = ValidationAttempts(validator, config.rollout.failures, retries=config.rollout.retries)
         async with asyncio.TaskGroup() as workers:
-            for _ in range(config.job.concurrent):
+            for _ in range(job.concurrent):
                 workers.create_task(_work(attempts, left, found))
     good = counts.pop("", 0)
     summary = {
@@ -120,17 +117,16 @@ async def _run(config: Config, folder: RunFolder) -> None:
     console.print(f"train without them: data.quarantine={folder.root / QUARANTINE}")
 
 
-async def _work(attempts: Attempts, tasks: Iterator[Task], found: Callable[[Finding], None]) -> None:
+async def _work(attempts: ValidationAttempts, tasks: Iterator[Task], found: Callable[[Finding], None]) -> None:
     for task in tasks:
         if (finding := await attempts.finding(task)) is not None:
             found(finding)
 
 
-def _tasks(source: TaskSource, config: Config) -> Iterator[Task]:
-    once = getattr(source, "once", None)
-    if once is not None:
-        return itertools.islice(once(), config.job.tasks)
-    return itertools.islice(source.tasks(config.seed), config.job.tasks or ENDLESS_TASKS)
+def _tasks(source: TaskSource, seed: int, limit: int | None) -> Iterator[Task]:
+    if isinstance(source, FiniteTaskSource):
+        return itertools.islice(source.once(), limit)
+    return itertools.islice(source.tasks(seed), limit or ENDLESS_TASKS)
 
 
 def _known(root: Path) -> dict[str, str]:
@@ -220,36 +216,49 @@ class Validator:
         return ("flaky" if passed else "gold_patch_fails"), detail, passed
 
 
-class Attempts:
-    """Tries a task again where infrastructure fails. Many work on one."""
+class ValidationAttempts:
+    """Validates tasks, each again while infrastructure fails. Shared by all workers."""
 
     def __init__(self, validator: Validator, options: FailuresConfig, *, retries: int) -> None:
         self._validator = validator
         self._options = options
         self._retries = retries
         self._in_a_row = 0
-        """Undecided tasks since the last one that was decided."""
+        """Undecided tasks since the last decided one."""
         self.undecided = 0
 
     async def finding(self, task: Task) -> Finding | None:
-        """None: it stays undecided. Raises InfraError when so many in a row do that nothing seems to work."""
-        said = ""
-        for number in range(self._retries + 1):
-            if number:
-                await asyncio.sleep(min(self._options.backoff_s * 2.0 ** (number - 1), LONGEST_PAUSE_S))
-            try:
-                finding = await self._validator.validate(task)
-            except InfraError as error:
-                said = str(error)
-                log.warning("try %d of %d of task %s: %s", number + 1, self._retries + 1, task.task_id, said)
-            else:
-                self._in_a_row = 0
-                return finding
+        """Return the finding on a task, or None if the task stays undecided.
+
+        Raises InfraError after `rollout.failures.outage_after` undecided tasks in a row.
+        """
+        _, result = await run_attempts(
+            0,
+            lambda number: self._attempt(task, number),
+            pause_s=self._pause_s,
+            rest=lambda _, __, pause_s: asyncio.sleep(pause_s),
+            again=lambda number, _: number + 1,
+        )
+        if isinstance(result, Finding):
+            self._in_a_row = 0
+            return result
         self.undecided += 1
         self._in_a_row += 1
         if self._in_a_row >= self._options.outage_after:
             raise InfraError(
-                f"{self._in_a_row} tasks in a row could not be tried (rollout.failures.outage_after). The last said: {said} "
-                "Remedy: put it right, then resume; what was found is kept"
+                f"rollout.failures.outage_after: {self._in_a_row} tasks in a row could not be validated. Last error: {result} "
+                "Fix the cause, then resume the run; findings so far are kept."
             )
         return None
+
+    async def _attempt(self, task: Task, number: int) -> Finding | InfraError:
+        try:
+            return await self._validator.validate(task)
+        except InfraError as error:
+            log.warning("task %s: attempt %d of %d: %s", task.task_id, number + 1, self._retries + 1, error)
+            return error
+
+    def _pause_s(self, number: int, result: Finding | InfraError) -> float | None:
+        if isinstance(result, Finding) or number == self._retries:
+            return None
+        return backoff_s(self._options.backoff_s, number + 1)

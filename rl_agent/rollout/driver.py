@@ -7,19 +7,18 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rl_agent.rollout.group import EpisodeRequest, Group, Rollout, evaluation_id, group_id, rollout_id
+from rl_agent.rollout.attempts import run_episode_attempts
+from rl_agent.rollout.group import NO_EVALUATION, EpisodeRequest, Group, Rollout, Slot
 from rl_agent.rollout.ledger import Event
-from rl_agent.rollout.resume import place
-from rl_agent.rollout.scheduler import NO_EVALUATION
 from rl_agent.rollout.stream import Stream
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from rl_agent.rollout.buffer import Buffer
     from rl_agent.rollout.failures import FailurePolicy
     from rl_agent.rollout.ledger import Ledger
-    from rl_agent.rollout.scheduler import Scheduler, Slot
+    from rl_agent.rollout.scheduler import Scheduler
     from rl_agent.tasks.source import TaskSource
     from rl_agent.tasks.task import Task
 
@@ -46,6 +45,12 @@ class Records:
     """Told of every rollout that counts for a step, as it ends."""
 
 
+@dataclass(slots=True)
+class _Resting:
+    task: asyncio.Task[None]
+    admitted: asyncio.Event = field(default_factory=asyncio.Event)
+
+
 @dataclass(slots=True, kw_only=True)
 class _Evaluation:
     tasks: Sequence[Task]
@@ -69,7 +74,7 @@ class Driver:
         run_episode: Callable[[EpisodeRequest], Awaitable[Rollout]],
         tasks: asyncio.TaskGroup,
         drop: Callable[[Sequence[Rollout]], str | None] = lambda _: None,
-        done: Iterable[Rollout] = (),
+        done: Mapping[Slot, Rollout] | None = None,
     ) -> None:
         """`drop`: why a complete group should not train, if it should not. `done`: what a run before has finished, as the scheduler knows."""
         self._scheduler = scheduler
@@ -83,17 +88,18 @@ class Driver:
         """Position -> its task, of groups that were begun."""
         self._done: dict[int, dict[int, Rollout]] = {}
         """Position -> member -> what it left."""
-        self._ungraded: dict[tuple[int, int, int], Rollout] = {}
         self._episodes: dict[Slot, asyncio.Task[None]] = {}
+        """Running attempts."""
+        self._resting: dict[Slot, _Resting] = {}
+        """Slot of the next attempt -> the rollout that waits for it."""
         self._alive: set[asyncio.Task[None]] = set()
-        """Episodes, and pauses after them."""
+        """All tasks: one per rollout, over all its attempts."""
         self._cap: int | None = None
         self._evaluations: dict[int, _Evaluation] = {}
         self._counts = _Counts()
         self._changed = asyncio.Event()
-        for rollout in done:
-            position, member = place(rollout.rollout_id)
-            self._done.setdefault(position, {})[member] = rollout
+        for slot, rollout in (done or {}).items():
+            self._done.setdefault(slot.position, {})[slot.member] = rollout
             records.on_rollout(rollout)
 
     async def groups(self, step: int) -> list[Group]:
@@ -125,7 +131,9 @@ class Driver:
         before = dict(ledger.books.finished)
         ledger.saved(step)
         held = before.keys() - ledger.books.finished.keys()
-        self._records.buffer.discard(rollout_id(position, member) for position in held for member in before[position])
+        self._records.buffer.discard(
+            Slot(position=position, member=member).rollout_id for position in held for member in before[position]
+        )
 
     def limit(self, limit: int | None) -> None:
         """At most so many rollouts at the same time; those that run go on. Told again and again, it sees the end of an outage."""
@@ -138,8 +146,11 @@ class Driver:
         for slot in self._scheduler.admit():
             self._failures.started()
             self._records.ledger.admitted(slot, self._scheduler.version)
-            task = self._tasks.create_task(self._run(slot), name=f"episode {slot}")
-            self._episodes[slot] = task
+            if (resting := self._resting.pop(slot, None)) is not None:
+                self._episodes[slot] = resting.task
+                resting.admitted.set()
+                continue
+            task = self._episodes[slot] = self._tasks.create_task(self._run(slot), name=f"episode {slot}")
             self._alive.add(task)
             task.add_done_callback(self._alive.discard)
 
@@ -178,25 +189,26 @@ class Driver:
             task.cancel()
 
     async def _run(self, slot: Slot) -> None:
-        """One attempt, and where another is worth it the pause before that."""
-        try:
-            rollout = await self._failures.contained(self._run_episode, self._request(slot))
-            pause = self._failures.observe(slot, rollout, self._now())
-            if pause is None:
-                await self._finish(slot, rollout)
-        finally:
-            self._episodes.pop(slot, None)
-        if pause is not None:
-            log.info("%s: %s (%s); again in %.0f s", rollout.rollout_id, rollout.status, rollout.detail, pause)
-            self._records.ledger.ended(slot, Event.FAILED, rollout.status)
-            if rollout.verdict is not None:  # the work is done; only its grading failed
-                self._ungraded[slot.evaluation, slot.position, slot.member] = rollout
-            self._scheduler.rest(slot)
-            self.admit()
-            await asyncio.sleep(pause)
-            self._scheduler.again(slot)
+        """Run a rollout, over all its attempts."""
+        request = self._request(slot)
+        request, rollout = await run_episode_attempts(request, self._run_episode, self._failures, self._rest)
+        await self._finish(request.slot, rollout)
+        self._episodes.pop(request.slot, None)
         self._changed.set()
         self.admit()
+
+    async def _rest(self, request: EpisodeRequest, rollout: Rollout, pause_s: float) -> None:
+        """Give the slot back, pause, then wait until the scheduler admits the next attempt."""
+        log.info("%s: %s (%s); again in %.0f s", rollout.rollout_id, rollout.status, rollout.detail, pause_s)
+        self._records.ledger.ended(request.slot, Event.FAILED, rollout.status)
+        self._scheduler.rest(request.slot)
+        resting = self._resting[request.slot.next] = _Resting(self._episodes.pop(request.slot))
+        self.admit()
+        await asyncio.sleep(pause_s)
+        self._scheduler.again(request.slot)
+        self._changed.set()
+        self.admit()
+        await resting.admitted.wait()
 
     async def _finish(self, slot: Slot, rollout: Rollout) -> None:
         """Write the rollout down, then enter it; nothing is awaited between the entry and what follows from it."""
@@ -214,6 +226,7 @@ class Driver:
         self._records.on_rollout(rollout)
         self._stop(finished.stop)
         if finished.ready:
+            self._end_resting(slot.position)
             self._filter(slot.position)
 
     def _filter(self, position: int) -> None:
@@ -230,11 +243,17 @@ class Driver:
             self._records.ledger.ended(slot, Event.STOPPED)
             self._episodes.pop(slot).cancel()
 
+    def _end_resting(self, position: int) -> None:
+        """End the retries of a group that no longer needs them."""
+        for slot in [slot for slot in self._resting if slot.position == position and slot.evaluation == NO_EVALUATION]:
+            self._resting.pop(slot).task.cancel()
+
     def _discard(self, position: int) -> None:
         """Forget the rollouts of a group that does not train."""
+        self._end_resting(position)
         members = self._done.pop(position, {})
         self._known.pop(position, None)
-        self._records.buffer.discard(rollout_id(position, member) for member in members)
+        self._records.buffer.discard(Slot(position=position, member=member).rollout_id for member in members)
 
     def _group(self, position: int) -> Group:
         """All that a group's rollouts came to; of those with a reward as many as train."""
@@ -244,17 +263,14 @@ class Driver:
         rewarded = [member for member in sorted(members) if members[member].reward is not None]
         extra = set(rewarded[self._scheduler.group_size :])
         chosen = tuple(members[member] for member in sorted(members) if member not in extra)
-        return Group(group_id=group_id(position), task=task, rollouts=chosen)
+        return Group(group_id=Slot(position=position, member=0).group_id, task=task, rollouts=chosen)
 
     def _request(self, slot: Slot) -> EpisodeRequest:
         if slot.evaluation == NO_EVALUATION:
-            group, name = group_id(slot.position), rollout_id(slot.position, slot.member)
             task = self._task(slot.position)
         else:
-            group = name = evaluation_id(slot.evaluation, slot.position)
             task = self._evaluations[slot.evaluation].tasks[slot.position]
-        ungraded = self._ungraded.pop((slot.evaluation, slot.position, slot.member), None)
-        return EpisodeRequest(task=task, group_id=group, rollout_id=name, attempt=slot.attempt, ungraded=ungraded)
+        return EpisodeRequest(task=task, slot=slot)
 
     def _task(self, position: int) -> Task:
         if position not in self._known:

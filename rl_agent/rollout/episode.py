@@ -138,7 +138,7 @@ class EpisodeRunner:
                 boot = booted(
                     self._provider,
                     task,
-                    assets=self._harness.assets,
+                    assets=self._harness.find_assets(),
                     lifetime_s=limits.guard_s,
                     labels={"rollout": request.rollout_id},
                 )

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from rl_agent.errors import InfraError, RlAgentError
 from rl_agent.graders.base import VerdictStatus
+from rl_agent.rollout.attempts import backoff_s
 from rl_agent.rollout.breaker import Breaker
 from rl_agent.rollout.group import AbortReason, aborted
 
@@ -22,12 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from rl_agent.config.rollout import FailuresConfig
-    from rl_agent.rollout.group import EpisodeRequest, Rollout
-    from rl_agent.rollout.scheduler import Slot
+    from rl_agent.rollout.group import EpisodeRequest, Rollout, Slot
 
 log = logging.getLogger(__name__)
 
-LONGEST_PAUSE_S: Final = 60.0
 FEWEST_FOR_A_RATE: Final = 20
 """Rollouts below which a share of failures says nothing."""
 
@@ -60,8 +59,8 @@ class FailurePolicy:
     options: FailuresConfig
     retries: int
     _breakers: dict[Provider, Breaker] = field(default_factory=dict)
-    _tries: Counter[tuple[int, int, int]] = field(default_factory=Counter)
-    """Slot without its attempt -> failures that counted."""
+    _tries: Counter[Slot] = field(default_factory=Counter)
+    """Slot of the first attempt -> failures that count."""
     _last: deque[str | None] = field(default_factory=deque)
     """Of the last final rollouts: how each was broken, or None."""
     _details: dict[str, str] = field(default_factory=dict)
@@ -96,13 +95,12 @@ class FailurePolicy:
         self._started = 0
         self._counts[provider] += 1
         self._said[provider] = rollout.detail[:500]
-        key = (slot.evaluation, slot.position, slot.member)
         if not self._outage(provider, slot, rollout, now):
-            self._tries[key] += 1
-        if self._tries[key] > self.retries:
+            self._tries[slot.first] += 1
+        if self._tries[slot.first] > self.retries:
             self._final(slot, rollout)
             return None
-        return min(self.options.backoff_s * 2.0 ** max(0, self._tries[key] - 1), LONGEST_PAUSE_S)
+        return backoff_s(self.options.backoff_s, self._tries[slot.first])
 
     def _outage(self, provider: Provider, slot: Slot, rollout: Rollout, now: float) -> bool:
         """Whether the failure belongs to an outage."""
@@ -177,7 +175,7 @@ class FailurePolicy:
             breaker.success(now)
 
     def _final(self, slot: Slot, rollout: Rollout) -> None:
-        self._tries.pop((slot.evaluation, slot.position, slot.member), None)
+        self._tries.pop(slot.first, None)
         broken = rollout.status if broken_by(rollout) or rollout.abort in _ABNORMAL or _no_setup(rollout) else None
         self._last.append(broken)
         if broken is not None:

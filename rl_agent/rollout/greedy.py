@@ -20,7 +20,6 @@ def with_greedy_baselines(run_episode: RunEpisode, algo: Any) -> RunEpisode:
         return run_episode
 
     async def run(request: EpisodeRequest) -> Rollout:
-        member = int(request.rollout_id.rpartition("-")[2])  # its place in the group, as the driver names it
-        return await run_episode(replace(request, greedy=member >= algo.group_size - greedy))
+        return await run_episode(replace(request, greedy=request.slot.member >= algo.group_size - greedy))
 
     return run

@@ -1,10 +1,10 @@
-"""Rollout: the finished record of one agent run. Group: the rollouts of one task, which are compared."""
+"""Rollouts: their slot in the data order, the request for one, its record, and the group of one task."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,8 +15,46 @@ if TYPE_CHECKING:
     from rl_agent.tokens.segment import Segment
 
 
+NO_EVALUATION: Final = -1
+
+
+@dataclass(frozen=True, slots=True, order=True, kw_only=True)
+class Slot:
+    """Place of one rollout in the data order, and the number of its attempt."""
+
+    position: int
+    """Position of the task in the data stream."""
+    member: int
+    """Number of the rollout within its group."""
+    attempt: int = 0
+    evaluation: int = NO_EVALUATION
+    """Version of the weights under evaluation. `position` then counts held-out tasks."""
+
+    @property
+    def first(self) -> Slot:
+        """The slot of the first attempt: the key of everything that all attempts share."""
+        return replace(self, attempt=0)
+
+    @property
+    def next(self) -> Slot:
+        """The slot of the next attempt."""
+        return replace(self, attempt=self.attempt + 1)
+
+    @property
+    def group_id(self) -> str:
+        """Id of the group. An evaluation rollout is a group of its own."""
+        if self.evaluation == NO_EVALUATION:
+            return f"{self.position:06d}"
+        return f"eval{self.evaluation:05d}-{self.position:04d}"
+
+    @property
+    def rollout_id(self) -> str:
+        """Id of the rollout. All attempts share it."""
+        return f"{self.group_id}-{self.member:02d}" if self.evaluation == NO_EVALUATION else self.group_id
+
+
 class AbortReason(StrEnum):
-    """Why an agent run has no verdict. Its tokens never train, and it is in no statistics."""
+    """Reason for which an agent run has no verdict. Its tokens never train, and no statistics include it."""
 
     SANDBOX_ERROR = "sandbox_error"
     """The sandbox did not boot, or was lost. Run again."""
@@ -40,16 +78,33 @@ class AbortReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeRequest:
-    """An order to run the agent once."""
+    """Request to run the agent once."""
 
     task: Task
-    group_id: str
-    rollout_id: str
-    attempt: int = 0
+    slot: Slot
     greedy: bool = False
     """Sample at temperature 0: a baseline for the others of the group."""
     ungraded: Rollout | None = None
-    """What an attempt before left when only its grading failed: the agent does not run again."""
+    """Result of the previous attempt if only its grading failed. It is graded again; the agent does not run again."""
+
+    @property
+    def rollout_id(self) -> str:
+        """Id of the rollout. All attempts share it."""
+        return self.slot.rollout_id
+
+    @property
+    def group_id(self) -> str:
+        """Id of the group."""
+        return self.slot.group_id
+
+    @property
+    def attempt(self) -> int:
+        """Number of the attempt, from 0."""
+        return self.slot.attempt
+
+    def again(self, failed: Rollout) -> EpisodeRequest:
+        """Return the request for the next attempt. A verdict on the failed one means that only grading failed."""
+        return replace(self, slot=self.slot.next, ungraded=failed if failed.verdict is not None else None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +168,7 @@ class Group:
 
 
 def aborted(request: EpisodeRequest, reason: AbortReason, detail: str) -> Rollout:
-    """What is left of an episode of which nothing came back."""
+    """Return the rollout of an episode that returned nothing."""
     return Rollout(
         rollout_id=request.rollout_id,
         group_id=request.group_id,
@@ -124,18 +179,3 @@ def aborted(request: EpisodeRequest, reason: AbortReason, detail: str) -> Rollou
         detail=detail,
         greedy=request.greedy,
     )
-
-
-def group_id(position: int) -> str:
-    """Id of the group whose task is at a position of the data stream."""
-    return f"{position:06d}"
-
-
-def rollout_id(position: int, member: int) -> str:
-    """Id of one of its rollouts."""
-    return f"{group_id(position)}-{member:02d}"
-
-
-def evaluation_id(version: int, position: int) -> str:
-    """Id of the rollout by which weights number `version` are evaluated on a held-out task."""
-    return f"eval{version:05d}-{position:04d}"

@@ -22,7 +22,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from rl_agent.errors import ConfigError, LawError
-from rl_agent.rollout.scheduler import Slot
+from rl_agent.rollout.group import NO_EVALUATION, Slot
 
 if TYPE_CHECKING:
     from io import TextIOWrapper
@@ -107,7 +107,7 @@ class Books:
             self.running.add(slot)
             return
         self.running.remove(slot)
-        if event is Event.FINISHED and slot.evaluation < 0:
+        if event is Event.FINISHED and slot.evaluation == NO_EVALUATION:
             self.finished.setdefault(slot.position, {})[slot.member] = row["status"]
 
     def _take(self, positions: list[int]) -> None:
@@ -157,11 +157,11 @@ class Ledger:
 
     def admitted(self, slot: Slot, version: int) -> None:
         """A rollout starts, with these weights in the engine."""
-        self._write(Event.ADMITTED, {**_place(slot), "version": version})
+        self._write(Event.ADMITTED, {**_row(slot), "version": version})
 
     def ended(self, slot: Slot, event: Event, status: str = "") -> None:
         """One of finished, failed, stopped."""
-        self._write(event, {**_place(slot), "status": status})
+        self._write(event, {**_row(slot), "status": status})
 
     def filtered(self, position: int, reason: str) -> None:
         """A group will not train."""
@@ -181,7 +181,7 @@ class Ledger:
     def resumed(self, step: int) -> None:
         """The run goes on at `step`; what ran when it was killed is lost."""
         for slot in sorted(self.books.running):
-            self._write(Event.LOST, _place(slot))
+            self._write(Event.LOST, _row(slot))
         self._write(Event.RESUMED, {"step": step})
 
     def _write(self, event: Event, row: dict[str, Any]) -> None:
@@ -189,9 +189,9 @@ class Ledger:
         self._file.write(json.dumps({"event": event, **row, "time": round(time.time(), 3)}) + "\n")
 
 
-def _place(slot: Slot) -> dict[str, int]:
-    place = {"position": slot.position, "member": slot.member, "attempt": slot.attempt}
-    return place if slot.evaluation < 0 else {**place, "evaluation": slot.evaluation}
+def _row(slot: Slot) -> dict[str, int]:
+    row = {"position": slot.position, "member": slot.member, "attempt": slot.attempt}
+    return row if slot.evaluation == NO_EVALUATION else {**row, "evaluation": slot.evaluation}
 
 
 def _slot(row: dict[str, Any]) -> Slot:

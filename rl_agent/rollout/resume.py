@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import bisect
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rl_agent.errors import ConfigError
-from rl_agent.rollout.group import rollout_id
+from rl_agent.rollout.group import Slot
 from rl_agent.rollout.scheduler import History
 from rl_agent.rollout.stream import Stream
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rl_agent.rollout.buffer import Buffer
     from rl_agent.rollout.group import Rollout
     from rl_agent.rollout.ledger import Ledger
@@ -23,7 +25,7 @@ class Restored:
     """Where a run goes on."""
 
     history: History
-    rollouts: tuple[Rollout, ...] = ()
+    rollouts: Mapping[Slot, Rollout] = field(default_factory=dict)
     """Finished and not trained, in data order."""
 
 
@@ -54,29 +56,23 @@ def restore(ledger: Ledger, buffer: Buffer, source: TaskSource, *, seed: int, sh
     gone = sorted(taken)
     stream = Stream(source, seed)
     waiting = [position for position in sorted(books.finished) if position not in taken]
-    kept: list[Rollout] = []
+    kept: dict[Slot, Rollout] = {}
     for position in waiting:
         task = stream.at(position)
         step = shape.first_step + (position - bisect.bisect(gone, position)) // shape.tasks_per_step
         for member in sorted(books.finished[position]):
-            rollout = buffer.load(rollout_id(position, member)) if member < shape.members else None
+            slot = Slot(position=position, member=member)
+            rollout = buffer.load(slot.rollout_id) if member < shape.members else None
             if (
                 rollout is not None
                 and rollout.task_id == task.task_id
                 and rollout.reward is not None
                 and _oldest(rollout, step) >= step - shape.max_staleness
             ):
-                kept.append(rollout)
-    buffer.keep_only(rollout.rollout_id for rollout in kept)
+                kept[slot] = rollout
+    buffer.keep_only(slot.rollout_id for slot in kept)
     dropped = {step: len(positions) for step, positions in books.dropped.items() if step >= shape.first_step}
-    done = frozenset(place(rollout.rollout_id) for rollout in kept)
-    return Restored(history=History(taken=taken, done=done, dropped=dropped), rollouts=tuple(kept))
-
-
-def place(name: str) -> tuple[int, int]:
-    """Position and member that a rollout's id names."""
-    position, member = (int(part) for part in name.split("-"))
-    return position, member
+    return Restored(history=History(taken=taken, done=frozenset(kept), dropped=dropped), rollouts=kept)
 
 
 def _oldest(rollout: Rollout, step: int) -> int:

@@ -16,28 +16,14 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from rl_agent.errors import LawError
+from rl_agent.rollout.group import NO_EVALUATION, Slot
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-NO_EVALUATION: Final = -1
-
-
-@dataclass(frozen=True, slots=True, order=True, kw_only=True)
-class Slot:
-    """The place of one rollout in the data order."""
-
-    position: int
-    """Of the group's task in the data stream."""
-    member: int
-    """Position within the group."""
-    attempt: int = 0
-    evaluation: int = NO_EVALUATION
-    """Number of the weights that are evaluated; then `position` counts held-out tasks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +54,8 @@ class History:
 
     taken: frozenset[int] = frozenset()
     """Positions that are trained, filtered or dropped."""
-    done: frozenset[tuple[int, int]] = frozenset()
-    """Position and member of rollouts with a reward that need not run again."""
+    done: frozenset[Slot] = frozenset()
+    """Rollouts with a reward. They do not run again."""
     dropped: Mapping[int, int] = field(default_factory=dict)
     """Step -> groups of its window that were given up already."""
 
@@ -180,8 +166,8 @@ class Scheduler:
         self._leave(slot).resting += 1
 
     def again(self, slot: Slot) -> None:
-        """Try a rested rollout again, before anything else."""
-        self._first.append(replace(slot, attempt=slot.attempt + 1))
+        """Queue the next attempt of a rested rollout, ahead of everything else."""
+        self._first.append(slot.next)
 
     def filter(self, position: int) -> bool:
         """Take a complete group out, for the next one to move up; False if the step has filtered too many: it trains as it is."""
@@ -224,7 +210,8 @@ class Scheduler:
             if position in self.history.taken:
                 continue
             members = range(self.group_size + self.extra_members)
-            slots = [Slot(position=position, member=m) for m in members if (position, m) not in self.history.done]
+            every = [Slot(position=position, member=member) for member in members]
+            slots = [slot for slot in every if slot not in self.history.done]
             group = _Group(waiting=len(slots), enough=self.group_size, rewarded=len(members) - len(slots))
             self._groups[position] = group
             if group.complete():

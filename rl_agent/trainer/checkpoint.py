@@ -28,8 +28,8 @@ SHARDING: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """Where training stands."""
+class StepCounters:
+    """Counters of a trainer that a checkpoint keeps."""
 
     steps: int
     """Batches that changed the weights."""
@@ -37,19 +37,19 @@ class Progress:
     """Number of the weights that were last pushed."""
 
 
-def begin(folder: Path, wrapped: Any, optimizer: Any, progress: Progress) -> Writing:
+def begin(folder: Path, wrapped: Any, optimizer: Any, counters: StepCounters) -> Writing:
     """Copy everything that the next step depends on, and write it while training goes on; `finish` of the result ends it."""
     if dist.get_rank() == 0:
         folder.mkdir(parents=True, exist_ok=True)
     dist.barrier()
     stepped = any(adam.state for adam in _adams(optimizer))
     state = _state(wrapped, optimizer if stepped else None, loading=False)
-    state["progress"] = {"steps": progress.steps, "version": progress.version}
+    state["progress"] = {"steps": counters.steps, "version": counters.version}
     facts = {"ranks": dist.get_world_size(), "stepped": stepped, "distributed_optimizer": _is_distributed(optimizer)}
     return Writing(folder, state, SHARDING | facts)
 
 
-def load(folder: Path, wrapped: Any, optimizer: Any) -> Progress:
+def load(folder: Path, wrapped: Any, optimizer: Any) -> StepCounters:
     """Read what `save` wrote, under this rank's layout. Raises ConfigError when there is no checkpoint."""
     if not (folder / "metadata.json").is_file():
         raise ConfigError(f"{folder} holds no trainer checkpoint (no metadata.json)")
@@ -72,7 +72,7 @@ def load(folder: Path, wrapped: Any, optimizer: Any) -> Progress:
     else:
         _forget_steps(optimizer)
     _set_random_states(loaded["random"] if same_ranks else random)
-    return Progress(steps=loaded["progress"]["steps"], version=loaded["progress"]["version"])
+    return StepCounters(steps=loaded["progress"]["steps"], version=loaded["progress"]["version"])
 
 
 def _state(wrapped: Any, optimizer: Any | None, *, loading: bool) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from rl_agent.algo.advantage.value_loss import value_loss
 from rl_agent.trainer import checkpoint
 from rl_agent.trainer.layout import metrics_from_last_stage, sum_over_copies
 from rl_agent.trainer.optimizer import build_optimizer, update, wrap_model, zero_gradients
-from rl_agent.trainer.step import Network
+from rl_agent.trainer.step import PipelinedModel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,7 +46,7 @@ class ValueHead(nn.Linear):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ValueNetwork(Network):
+class PipelinedCritic(PipelinedModel):
     """A pass of the critic: what `visit` gets as log-probabilities are values, aligned alike."""
 
     @override
@@ -71,7 +71,7 @@ class Critic:
         self._wrapped = wrap_model(model, config)
         self._optimizer = build_optimizer(self._wrapped, config)
         self._weight_decay = config.weight_decay
-        self.network = ValueNetwork(
+        self.network = PipelinedCritic(
             wrapped=self._wrapped,
             vocab_size=1,
             device=device,
@@ -104,17 +104,10 @@ class Critic:
         told = {"critic_loss": float(sum_over_copies(total[None])[0]), "critic_grad_norm": result.grad_norm}
         return metrics_from_last_stage(told)  # where the losses are
 
-    def begin_save(self, folder: Path, progress: checkpoint.Progress) -> Writing:
+    def begin_save(self, folder: Path, counters: checkpoint.StepCounters) -> Writing:
         """Write weights and optimizer, in the background."""
-        return checkpoint.begin(folder, self._wrapped, self._optimizer, progress)
+        return checkpoint.begin(folder, self._wrapped, self._optimizer, counters)
 
     def load(self, folder: Path) -> None:
         """Read what `save` wrote."""
         checkpoint.load(folder, self._wrapped, self._optimizer)
-
-
-def explained_variance(values: Float32, goals: Float32, batch: TrainBatch) -> float | None:
-    """1 - Var(target - value) / Var(target) over trained tokens; None where the targets do not vary."""
-    mask = batch.loss_mask
-    spread = float(goals[mask].var(dtype="float64")) if mask.any() else 0.0
-    return 1.0 - float((goals - values)[mask].var(dtype="float64")) / spread if spread > 0.0 else None

@@ -19,7 +19,7 @@ from torch import nn
 from torch.nn import functional
 from typing_extensions import override
 
-from rl_agent.trainer.plan import alike
+from rl_agent.trainer.bin_packing import alike
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,7 +12,6 @@ from megatron.core import parallel_state, tensor_parallel
 from megatron.core.tensor_parallel import gather_from_sequence_parallel_region
 from torch._C._distributed_c10d import HashStore, TCPStore
 
-from rl_agent.config.trainer import world_size
 from rl_agent.errors import ConfigError
 from rl_agent.trainer.shards import Shards
 
@@ -43,10 +42,10 @@ def expert_tensor_parallel(config: MegatronConfig) -> int:
 
 def join(layout: RankLayout, config: MegatronConfig, seed: int) -> torch.device:
     """Join the other ranks; returns the device of this one. Undone by `leave`."""
-    if layout.world_size != world_size(config):
+    if layout.world_size != config.world_size:
         raise ConfigError(
             f"the trainer was started with {layout.world_size} ranks, but trainer.data_parallel x tensor_parallel x "
-            f"pipeline_parallel x context_parallel is {world_size(config)}"
+            f"pipeline_parallel x context_parallel is {config.world_size}"
         )
     timeout = timedelta(seconds=config.timeout_s)
     store = (

@@ -10,18 +10,18 @@ from rl_agent.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rl_agent.trainer.megatron import MegatronConfig
+    from rl_agent.config.trainer import TrainerConfig
     from rl_agent.trainer.shape import LinearAttentionShape, ModelShape
 
 
-def require_legal(config: MegatronConfig, shape: ModelShape | None = None) -> None:
+def require_legal(config: TrainerConfig, shape: ModelShape | None = None) -> None:
     """Raise ConfigError naming the first thing that is wrong with a layout; without `shape`, that is wrong for any model."""
     reasons = [*_in_itself(config), *(_for(config, shape) if shape else ())]
     if reasons:
         raise ConfigError(f"the trainer's layout is not possible: {reasons[0]}")
 
 
-def _in_itself(config: MegatronConfig) -> Iterator[str]:
+def _in_itself(config: TrainerConfig) -> Iterator[str]:
     for name in ("data_parallel", "tensor_parallel", "pipeline_parallel", "context_parallel", "expert_parallel"):
         if getattr(config, name) < 1:
             yield f"trainer.{name} is {getattr(config, name)}; the least is 1"
@@ -39,7 +39,7 @@ def _in_itself(config: MegatronConfig) -> Iterator[str]:
         )
 
 
-def _for(config: MegatronConfig, shape: ModelShape) -> Iterator[str]:
+def _for(config: TrainerConfig, shape: ModelShape) -> Iterator[str]:
     tensor = config.tensor_parallel
     if shape.layers % config.pipeline_parallel:
         yield f"trainer.pipeline_parallel={config.pipeline_parallel} does not divide the model's {shape.layers} layers"
@@ -62,7 +62,7 @@ def _for(config: MegatronConfig, shape: ModelShape) -> Iterator[str]:
         yield f"trainer.tensor_parallel={tensor} does not divide the width {shape.experts.ffn} of the model's experts"
 
 
-def _for_linear_attention(config: MegatronConfig, linear: LinearAttentionShape) -> Iterator[str]:
+def _for_linear_attention(config: TrainerConfig, linear: LinearAttentionShape) -> Iterator[str]:
     since = f"megatron-core {version('megatron-core')} cannot spread linear attention over a sequence"
     if config.context_parallel > 1:
         yield f"{since}: set trainer.context_parallel=1"

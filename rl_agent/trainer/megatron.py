@@ -1,81 +1,82 @@
-"""The Megatron-core trainer: what the configuration builds and everybody else calls.
+"""The Megatron-core trainer: the training step, over the networks of one rank.
 
-Building it imports neither torch nor Megatron; `setup` does, after the CPU adaptation is in. The process that calls `setup` is
-from then on a trainer process.
+Importing and constructing it imports neither torch nor Megatron. `setup` does, after it has installed the CPU adaptation, and turns
+the calling process into a trainer process for good.
 """
 
 from __future__ import annotations
 
+import json
 import shutil
 import warnings
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
 
-from rl_agent.config.trainer import Precision
-from rl_agent.trainer.megatron import MegatronConfig
+import numpy as np
+from typing_extensions import override
+
+from rl_agent.algo.scores import Need
+from rl_agent.config.trainer import TrainerConfig
+from rl_agent.trainer.base import StepResult
 from rl_agent.trainer.legal import require_legal
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from rl_agent.algo.algorithm import Algorithm
     from rl_agent.algo.batch import Float32, Int32, TrainBatch
-    from rl_agent.algo.scores import Need, Scores
-    from rl_agent.trainer.base import StepResult
-    from rl_agent.trainer.rank import Rank
+    from rl_agent.algo.prepared import Prepared
+    from rl_agent.algo.scores import Scores
+    from rl_agent.trainer.checkpoint_writer import Writing
+    from rl_agent.trainer.networks import Networks
     from rl_agent.weights.base import WeightSender, WeightUpdate
+
+ALGORITHM: Final = "algorithm.json"
+"""File, within a checkpoint, of the state that the algorithm carries from step to step."""
+
+
+@dataclass(kw_only=True)
+class MegatronConfig(TrainerConfig):
+    """One trainer, spread over `data * tensor * pipeline * context` ranks."""
+
+    beta1: float = 0.9
+    beta2: float = 0.95
+    eps: float = 1.0e-8
+    weight_decay: float = 0.0
+    """Of matrices; norms and biases never decay."""
+    grad_clip: float = 1.0
+    """Largest norm of the whole gradient; 0 turns clipping off."""
+    threads: int = 0
+    """CPU threads of one rank; 0 leaves PyTorch's choice."""
+    timeout_s: float = 600.0
+    """How long a rank waits for the others before it gives up."""
+
+    @override
+    def build(self) -> MegatronTrainer:
+        return MegatronTrainer(self)
 
 
 class MegatronTrainer:
-    """One rank of the trainer; see `Trainer` for the contract and `MegatronConfig` for the fields."""
+    """One rank of the trainer. See `Trainer` for the contract and `MegatronConfig` for the fields."""
 
-    def __init__(
-        self,
-        *,
-        data_parallel: int,
-        tensor_parallel: int,
-        pipeline_parallel: int,
-        context_parallel: int,
-        expert_parallel: int,
-        sequence_parallel: bool,
-        distributed_optimizer: bool,
-        optimizer_offload: float,
-        precision: Precision,
-        micro_batch_tokens: int,
-        output_chunk_tokens: int,
-        recompute: bool,
-        beta1: float,
-        beta2: float,
-        eps: float,
-        weight_decay: float,
-        grad_clip: float,
-        threads: int,
-        timeout_s: float,
-    ) -> None:
-        self._config = MegatronConfig(
-            data_parallel=data_parallel,
-            tensor_parallel=tensor_parallel,
-            pipeline_parallel=pipeline_parallel,
-            context_parallel=context_parallel,
-            expert_parallel=expert_parallel,
-            sequence_parallel=sequence_parallel,
-            distributed_optimizer=distributed_optimizer,
-            optimizer_offload=optimizer_offload,
-            precision=precision,
-            micro_batch_tokens=micro_batch_tokens,
-            output_chunk_tokens=output_chunk_tokens,
-            recompute=recompute,
-            beta1=beta1,
-            beta2=beta2,
-            eps=eps,
-            weight_decay=weight_decay,
-            grad_clip=grad_clip,
-            threads=threads,
-            timeout_s=timeout_s,
-        )
+    _algorithm: Algorithm
+    _model_folder: Path
+    _seed: int
+    _total_steps: int
+    _is_first: bool
+    """True on rank 0, the only one that sends weights and copies files."""
+    _kl_coefficient: float
+
+    def __init__(self, config: MegatronConfig) -> None:
+        self._config = config
         require_legal(self._config)
-        self._rank: Rank | None = None
-        self._model_folder: Path | None = None
+        self._networks: Networks | None = None
+        self._writing: list[Writing] = []
+        self.steps = 0
+        """Batches so far that changed the weights."""
+        self.version = 0
+        """Version of the weights last pushed or loaded. The engine samples with it."""
 
     def setup(
         self,
@@ -92,19 +93,16 @@ class MegatronTrainer:
     ) -> None:
         """Join the process group and build the model; its weights come from `model_folder`, or from `seed` if it has none.
 
-        `master_address` and `master_port`: where rank 0 meets the others. Undone by `close`.
+        `master_address` and `master_port`: where rank 0 meets the others. `close` undoes it.
         """
-        # about functions that Megatron calls at every step
-        warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\.distributed")
+        warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\.distributed")  # raised at every step
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # Megatron's remarks on Transformer Engine and Apex, which a CPU cannot have
+            warnings.simplefilter("ignore")  # Megatron warns that Transformer Engine and Apex are missing on a CPU
             from rl_agent.trainer import cpu  # noqa: PLC0415  heavy, and this order matters: patches, then Megatron
 
             cpu.install()
             from rl_agent.trainer import layout  # noqa: PLC0415
-            from rl_agent.trainer.rank import Rank  # noqa: PLC0415
+            from rl_agent.trainer.networks import Networks  # noqa: PLC0415
 
             place = layout.RankLayout(
                 rank=rank,
@@ -114,67 +112,112 @@ class MegatronTrainer:
                 local_rank=local_rank,
             )
             try:
-                self._rank = Rank(
-                    config=self._config,
-                    place=place,
-                    model_folder=model_folder,
-                    algorithm=algorithm,
-                    seed=seed,
-                    total_steps=total_steps,
+                self._networks = Networks(
+                    self._config, place, model_folder=model_folder, algorithm=algorithm, seed=seed
                 )
             except BaseException:
-                layout.leave()  # the group is global: left behind, it would make every later set-up fail
+                layout.leave()  # the process group is global: left behind, it would make every later setup fail
                 raise
+        self._algorithm = algorithm
         self._model_folder = model_folder
+        self._seed = seed
+        self._total_steps = total_steps
+        self._is_first = rank == 0
+        self._kl_coefficient = algorithm.kl.coefficient
+        self._writing = []
+        self.steps = self.version = 0
 
     def close(self) -> None:
-        """Leave the process group; the same process can then set up another trainer."""
-        if self._rank is not None:
-            self._rank = None
+        """Leave the process group. The same process can then set up another trainer."""
+        if self._networks is not None:
+            self._networks = None
             from rl_agent.trainer import layout  # noqa: PLC0415  imports Megatron; it is loaded by now
 
             layout.leave()
 
-    @property
-    def version(self) -> int:
-        """Number of the weights that were last pushed (or loaded): what the engine samples with."""
-        return self._joined().version
-
-    @property
-    def steps(self) -> int:
-        """Batches so far that changed the weights."""
-        return self._joined().steps
-
     def logprobs(self, sequences: Sequence[Int32]) -> list[Float32]:
-        """Log-probability of each next token: [T] int32 -> [T - 1] float32, no gradient."""
-        return self._joined().logprobs(sequences)
+        """Return the log-probability of each next token: [T] int32 -> [T - 1] float32, no gradient."""
+        lengths = np.array([len(sequence) for sequence in sequences], dtype=np.int32)
+        if not lengths.sum():
+            return [np.zeros(0, dtype=np.float32) for _ in sequences]
+        starts = np.cumsum(lengths, dtype=np.int32) - lengths
+        tokens = np.concatenate(sequences).astype(np.int32)
+        flat = self._joined().score(Need.OLD_LOGPROBS, tokens, starts, lengths)
+        return [flat[start + 1 : start + size] for start, size in zip(starts, lengths, strict=True)]
 
     def score(self, batch: TrainBatch, needs: frozenset[Need]) -> Scores:
-        """What the batch lacks of `needs`: [T] float32 each, by the policy, the critic and the frozen policies of now."""
-        return self._joined().score(batch, needs)
+        """Return the batch's scores, with the missing ones of `needs` computed with the current weights: [T] float32 each."""
+        starts, lengths = batch.segment_starts(), batch.segment_lengths
+        found = {
+            need.value: self._joined().score(need, batch.tokens, starts, lengths)
+            for need in sorted(batch.scores.lacking(needs))
+        }
+        return replace(batch.scores, **found)
 
     def step(self, batch: TrainBatch) -> StepResult:
         """Train on one batch: `algo.epochs` passes, each with `algo.minibatches` optimizer steps."""
-        return self._joined().step(batch)
+        algorithm, networks = self._algorithm, self._joined()
+        lr = algorithm.learning_rate(self.steps, self._total_steps)
+        shaped = algorithm.shaped(batch)
+        metrics = dict(shaped.metrics)
+        if not shaped.batch.loss_mask.any():
+            return StepResult(metrics=metrics | _summary([], [], lr, 1), updated=False)
+        scored = replace(shaped.batch, scores=self.score(shaped.batch, algorithm.needs))
+        ready = algorithm.prepared(scored, self._kl_coefficient)
+        metrics |= _score_metrics(ready)
+        passes: list[Mapping[str, float]] = []
+        norms: list[float] = []
+        tried = 0
+        for part, own in self._parts(ready.batch):
+            tried += 1
+            weights = algorithm.weights(part)
+            metrics |= networks.train_critic(algorithm, ready, part, own, weights)
+            if not (algorithm.trains_without_advantage or (weights * ready.advantages[own]).any()):
+                continue
+            told, result = networks.train_policy(algorithm, ready, part, own, weights, version=self.version, lr=lr)
+            passes.append(told)
+            if result.updated:  # otherwise only this minibatch has no signal: the others and the critic go on
+                norms.append(result.grad_norm)
+        networks.return_memory()
+        self.steps += bool(norms)
+        if ready.kl is not None:
+            self._kl_coefficient = algorithm.kl.next_coefficient(self._kl_coefficient, ready.kl, len(batch.rewards))
+        return StepResult(metrics=_summary(passes, norms, lr, tried) | metrics, updated=bool(norms))
 
     def announce(self, sender: WeightSender, version: int) -> WeightUpdate | None:
-        """Let `sender` tell the engine what is coming; None where it fetches what was sent. Rank 0's answer counts."""
-        return self._joined().announce(sender, version)
+        """Let `sender` announce the weights to the engine, on rank 0. None if the engine fetches what was sent."""
+        return sender.announce(self._joined().tensor_infos(), version) if self._is_first else None
 
     def push(self, sender: WeightSender, version: int) -> WeightUpdate | None:
-        """Hand the current weights, in Hugging Face names, to `sender`; None where it has announced them. Only rank 0 sends."""
-        rank = self._joined()
-        update = rank.send(sender, version)
-        rank.version = version
+        """Send the current weights in Hugging Face names, from rank 0. None if `announce` has announced them."""
+        networks, update = self._joined(), None
+        if self._is_first:
+            update = sender.send(networks.named_tensors(), version)
+        else:
+            networks.pass_tensors()
+        self.version = version
         return update
 
     def begin_save(self, folder: Path) -> None:
-        """Copy what a checkpoint holds (model, optimizer, schedule, random states) and write it while training goes on."""
-        self._joined().begin_save(folder)
+        """Copy the state of a checkpoint (model, optimizer, schedule, random states), and write it while training goes on."""
+        if self._writing:
+            raise RuntimeError(
+                f"begin_save({folder}): the last checkpoint is still being written. Call finish_save first."
+            )
+        from rl_agent.trainer.checkpoint import StepCounters  # noqa: PLC0415  imports Megatron; it is loaded by now
+
+        counters = StepCounters(steps=self.steps, version=self.version)
+        state = json.dumps({"kl_coefficient": self._kl_coefficient}).encode()
+        self._writing = self._joined().begin_save(folder, counters, state)
 
     def finish_save(self, *, wait: bool = True) -> bool:
-        """End what `begin_save` began: False if files are still being written and `wait` is false. Raises InfraError."""
-        return self._joined().finish_save(wait=wait)
+        """Finish what `begin_save` began. Return False if files are still being written. Raises InfraError."""
+        if not wait and not self._joined().all_written(self._writing):
+            return False
+        writing, self._writing = self._writing, []
+        for one in writing:
+            one.finish()
+        return True
 
     def save(self, folder: Path) -> None:
         """Write a checkpoint and wait for it. The caller makes it visible atomically."""
@@ -182,23 +225,69 @@ class MegatronTrainer:
         self.finish_save()
 
     def renumber(self, version: int) -> None:
-        """Say which number the current weights have, where nobody samples with them."""
-        self._joined().version = version
+        """Set the version of the current weights when no push sets it."""
+        self.version = version
 
     def load(self, folder: Path) -> None:
         """Continue from a checkpoint."""
-        self._joined().load(folder)
+        counters = self._joined().load(folder)
+        self.steps, self.version = counters.steps, counters.version
+        state = folder / ALGORITHM
+        if state.is_file():
+            self._kl_coefficient = json.loads(state.read_text())["kl_coefficient"]
 
     def export(self, folder: Path) -> None:
-        """Write the weights as a Hugging Face folder; everything but the weights is copied from the model's own."""
-        rank = self._joined()
-        rank.write(folder)
-        if rank.is_first and self._model_folder is not None:
-            for path in self._model_folder.iterdir():
-                if path.is_file() and path.suffix not in (".safetensors", ".bin", ".pt") and ".index." not in path.name:
-                    shutil.copy2(path, folder / path.name)
+        """Write the weights as a Hugging Face folder. All other files are copied from the model folder."""
+        self._joined().write(folder)
+        if not self._is_first:
+            return
+        for path in self._model_folder.iterdir():
+            if path.is_file() and path.suffix not in (".safetensors", ".bin", ".pt") and ".index." not in path.name:
+                shutil.copy2(path, folder / path.name)
 
-    def _joined(self) -> Rank:
-        if self._rank is None:
-            raise RuntimeError("MegatronTrainer.setup has not been called")
-        return self._rank
+    def _parts(self, batch: TrainBatch) -> Iterator[tuple[TrainBatch, Int32]]:
+        """Yield the minibatches of all epochs, each with the positions of its tokens in the whole batch."""
+        for epoch in range(self._algorithm.epochs):
+            if self._algorithm.minibatches == 1:
+                yield batch, np.arange(len(batch.tokens), dtype=np.int32)
+                continue
+            order = np.random.default_rng([self._seed, self.steps, epoch]).permutation(len(batch.rewards))
+            for rollouts in np.array_split(order, self._algorithm.minibatches):
+                yield batch.select(np.sort(rollouts).astype(np.int32))
+
+    def _joined(self) -> Networks:
+        if self._networks is None:
+            raise RuntimeError("MegatronTrainer: not set up. Call setup first.")
+        return self._networks
+
+
+def _score_metrics(ready: Prepared) -> dict[str, float]:
+    """Return the metrics of the scores before the first optimizer step."""
+    found: dict[str, float] = {}
+    if ready.kl is not None:
+        found |= {"train/reference_kl": ready.kl, "train/kl_coefficient": ready.kl_coefficient}
+    if ready.value_targets is not None and ready.batch.scores.values is not None:
+        explained = _explained_variance(ready.batch.scores.values, ready.value_targets, ready.batch)
+        found |= {} if explained is None else {"train/explained_variance": explained}
+    return found
+
+
+def _explained_variance(values: Float32, goals: Float32, batch: TrainBatch) -> float | None:
+    """Return 1 - Var(target - value) / Var(target) over trained tokens, or None if the targets do not vary."""
+    mask = batch.loss_mask
+    spread = float(goals[mask].var(dtype="float64")) if mask.any() else 0.0
+    return 1.0 - float((goals - values)[mask].var(dtype="float64")) / spread if spread > 0.0 else None
+
+
+def _summary(passes: Sequence[Mapping[str, float]], norms: Sequence[float], lr: float, tried: int) -> dict[str, float]:
+    """Return means over the passes. The gap to the sampler comes from the first pass alone, before the first optimizer step.
+
+    `train/skipped`: the share of the `tried` minibatches that gave no optimizer step.
+    """
+    metrics = {"train/lr": lr, "train/skipped": 1 - len(norms) / tried}
+    if norms:
+        metrics["train/grad_norm"] = float(np.mean(norms))
+    for name in passes[0] if passes else ():
+        values = [one[name] for one in passes if name in one]
+        metrics[f"train/{name}"] = values[0] if name.startswith("logprob_diff") else float(np.mean(values))
+    return metrics

@@ -12,10 +12,10 @@ from megatron.core.pipeline_parallel import get_forward_backward_func
 
 from rl_agent.algo.metrics import means, token_sums
 from rl_agent.trainer import layout
+from rl_agent.trainer.bin_packing import pack
 from rl_agent.trainer.layout import max_over_copies, sum_over_copies
 from rl_agent.trainer.output import predictions
 from rl_agent.trainer.packing import micro_batch
-from rl_agent.trainer.plan import plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Network:
-    """What a pass needs of a rank."""
+class PipelinedModel:
+    """A model that runs through Megatron's pipeline schedule, with the settings of its passes."""
 
     wrapped: Any
     """The model with its gradient buffers."""
@@ -41,7 +41,7 @@ class Network:
     def micro_batches(self, tokens: Int32, starts: Int32, lengths: Int32) -> list[MicroBatch]:
         """This copy's share of the segments."""
         copies = parallel_state.get_data_parallel_world_size()
-        bins = plan(lengths, budget=self.micro_batch_tokens, copies=copies)
+        bins = pack(lengths, budget=self.micro_batch_tokens, copies=copies)
         own = bins[parallel_state.get_data_parallel_rank() :: copies]
         shards = layout.shards(sequence_parallel=self.sequence_parallel)
         return [micro_batch(tokens, starts, lengths, segments, self.device, shards) for segments in own]
@@ -90,7 +90,9 @@ class Network:
         )
 
 
-def train_pass(network: Network, batch: TrainBatch, target: Targets, algorithm: Algorithm) -> Mapping[str, float]:
+def train_pass(
+    network: PipelinedModel, batch: TrainBatch, target: Targets, algorithm: Algorithm
+) -> Mapping[str, float]:
     """Accumulate the gradient of the whole batch. Returns its metrics, the same on every rank.
 
     The loss is `sum(weight * token_loss)` over all ranks; every metric is a mean over trained tokens of all ranks.
@@ -133,7 +135,7 @@ def _means(total: dict[str, float], largest: float) -> dict[str, float]:
     return metrics
 
 
-def score_pass(network: Network, tokens: Int32, starts: Int32, lengths: Int32) -> Float32:
+def score_pass(network: PipelinedModel, tokens: Int32, starts: Int32, lengths: Int32) -> Float32:
     """[T] float32: the log-probability of each token given those before it in its segment; 0 for first tokens."""
     scores = torch.zeros(len(tokens), dtype=torch.float32, device=network.device)
 

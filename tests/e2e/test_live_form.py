@@ -18,7 +18,7 @@ from rl_agent.embedded.demonstration import Demonstrations, encoder
 from rl_agent.embedded.tiny import WARM_STARTS
 from rl_agent.embedded.toy import ToyTask, toy_tasks
 from rl_agent.rollout.episode import EpisodeLimits, EpisodeRunner
-from rl_agent.rollout.group import EpisodeRequest
+from rl_agent.rollout.group import EpisodeRequest, Slot
 from rl_agent.tokens.template_renderer import TemplateRenderer
 from rl_agent.tokens.turn import Sampling
 from tests.conftest import CONF
@@ -61,7 +61,7 @@ async def record(config: Config, task: ToyTask, scratch: Path) -> Rollout:
                 advertise_host=None,
                 limits=EpisodeLimits(agent_s=60, workspace_s=60, guard_s=180),
             )
-            request = EpisodeRequest(task=task.as_task("host"), group_id="g", rollout_id="r")
+            request = EpisodeRequest(task=task.as_task("host"), slot=Slot(position=0, member=0))
             return await runner.run(request)
 
 

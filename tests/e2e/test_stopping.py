@@ -14,7 +14,7 @@ from rl_agent.config.hints import precompose
 from rl_agent.config.load import load
 from rl_agent.embedded.tiny import WARM_STARTS
 from rl_agent.embedded.toy import toy_tasks
-from rl_agent.rollout.group import EpisodeRequest
+from rl_agent.rollout.group import EpisodeRequest, Slot
 from rl_agent.run_folder import RunFolder
 from tests.conftest import CONF
 from tests.e2e.slow_sandbox import CHOICE, REACHED, SlowLocalConfig
@@ -63,9 +63,9 @@ def left_on_the_machine(state: Path) -> tuple[set[str], set[str], set[str]]:
     return processes(), mounts(), {path.name for path in state.iterdir()}
 
 
-def request(name: str) -> EpisodeRequest:
+def request(member: int) -> EpisodeRequest:
     task = next(toy_tasks(0, "train", ["sub"])).as_task("host")
-    return EpisodeRequest(task=task, group_id="g", rollout_id=name)
+    return EpisodeRequest(task=task, slot=Slot(position=0, member=member))
 
 
 @pytest.mark.timeout(300)
@@ -73,21 +73,21 @@ async def test_an_episode_that_is_cancelled_is_over_within_five_seconds_at_every
     state = tmp_path / "state"
     config, folder = configuration(state), RunFolder(tmp_path / "run")
     async with cluster(config, folder, WARM_STARTS / "claude_code", "disk", trains=False) as run:
-        assert (await run.run_episode(request("whole"))).status == "solved"
+        assert (await run.run_episode(request(0))).status == "solved"
         quiet = left_on_the_machine(state)
         for stage in STAGES:
             seconds = await stopped(run, stage, tmp_path)
             assert seconds < WITHIN_S, stage
             assert left_on_the_machine(state) == quiet, stage
             assert await run.open_sessions() == 0, stage
-        assert (await run.run_episode(request("again"))).status == "solved"
+        assert (await run.run_episode(request(1))).status == "solved"
 
 
 async def stopped(run: Cluster, stage: str, folder: Path) -> float:
     """Seconds that it takes to end an episode in this stage."""
     (folder / CHOICE).write_text(stage)
     async with asyncio.timeout(90), asyncio.TaskGroup() as tasks:
-        episode = tasks.create_task(run.run_episode(request(stage)))
+        episode = tasks.create_task(run.run_episode(request(STAGES.index(stage) + 2)))
         while not (folder / REACHED).exists():
             assert not episode.done(), f"{stage}: {episode.result()}"
             await asyncio.sleep(0.02)

@@ -19,7 +19,7 @@ from rl_agent.algo.batch import RolloutFacts, TrainBatch
 from rl_agent.algo.scores import Scores
 from rl_agent.config.algo import AlgorithmConfig, LrDecay
 from rl_agent.config.schema import GROUPS
-from rl_agent.trainer.plan import plan
+from rl_agent.trainer.bin_packing import pack
 from tests.conftest import CONF
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def loss_and_gradient(
     ready = bundle.prepared(batch)
     weights = bundle.weights(ready.batch)
     total = 0.0
-    bins = plan(batch.segment_lengths, budget=budget, copies=copies)
+    bins = pack(batch.segment_lengths, budget=budget, copies=copies)
     chosen = range(copies) if only is None else only
     for segments in itertools.chain.from_iterable(bins[copy::copies] for copy in chosen):
         inputs, at = loss_input(ready, segments, parameters)

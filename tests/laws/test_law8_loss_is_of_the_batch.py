@@ -21,7 +21,7 @@ from rl_agent.algo.batch import TrainBatch
 from rl_agent.config.algo import AlgorithmConfig, GrpoAdvantageConfig, RolloutMeanConfig, TokenMeanConfig
 from rl_agent.config.algo_loss import PpoClipLossConfig
 from rl_agent.config.algo_parts import NoCorrectionConfig, NoKlConfig, ShapingConfig
-from rl_agent.trainer.plan import plan
+from rl_agent.trainer.bin_packing import pack
 
 if TYPE_CHECKING:
     from rl_agent.algo.algorithm import Algorithm
@@ -71,7 +71,7 @@ def loss_and_gradient(algorithm: Algorithm, batch: TrainBatch, *, budget: int, c
     model = torch.linspace(-4, -0.5, len(batch.tokens), dtype=torch.float64).requires_grad_()
     advantages, weights = algorithm.advantages(batch), algorithm.weights(batch)
     starts, total = batch.segment_starts(), 0.0
-    for segments in plan(batch.segment_lengths, budget=budget, copies=copies):
+    for segments in pack(batch.segment_lengths, budget=budget, copies=copies):
         places = [np.arange(starts[s] + 1, starts[s] + batch.segment_lengths[s]) for s in segments]
         at = np.concatenate([np.zeros(0, dtype=np.int64), *places])
         terms = algorithm.token_loss(

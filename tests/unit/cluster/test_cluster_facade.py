@@ -11,11 +11,11 @@ from rl_agent.cluster.bring_up import Cluster
 from rl_agent.cluster.situation import Situation
 from rl_agent.engine.base import EngineLoad, total_load
 from rl_agent.errors import InfraError
-from rl_agent.rollout.group import AbortReason, EpisodeRequest, Rollout
+from rl_agent.rollout.group import AbortReason, EpisodeRequest, Rollout, Slot
 from rl_agent.tasks.task import EvalCmdSpec, Task
 
 TASK = Task(task_id="t", problem_statement="", image="host", workdir="/w", grader=EvalCmdSpec(eval_cmd="true"))
-REQUEST = EpisodeRequest(task=TASK, group_id="g", rollout_id="r")
+REQUEST = EpisodeRequest(task=TASK, slot=Slot(position=0, member=0))
 
 
 class Parts:

@@ -16,7 +16,7 @@ from rl_agent.cluster.rollout_workers import RolloutWorkers
 from rl_agent.cluster.situation import RestartLimit, Situation
 from rl_agent.engine.replicas import ReplicaSet
 from rl_agent.errors import ConfigError, InfraError
-from rl_agent.rollout.group import AbortReason, EpisodeRequest, Rollout
+from rl_agent.rollout.group import AbortReason, EpisodeRequest, Rollout, Slot
 from rl_agent.tasks.task import EvalCmdSpec, Task
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 TASK = Task(task_id="t", problem_statement="", image="host", workdir="/w", grader=EvalCmdSpec(eval_cmd="true"))
 
 
-def request(name: str = "r") -> EpisodeRequest:
-    return EpisodeRequest(task=TASK, group_id="g", rollout_id=name, attempt=1)
+def request(member: int = 0) -> EpisodeRequest:
+    return EpisodeRequest(task=TASK, slot=Slot(position=0, member=member, attempt=1))
 
 
 class Worker:
@@ -125,7 +125,7 @@ async def test_episodes_spread_evenly() -> None:
     world = World(workers=3)
     async with up(world) as workers, asyncio.TaskGroup() as tasks:
         for n in range(9):
-            tasks.create_task(workers.run(request(str(n))))
+            tasks.create_task(workers.run(request(n)))
         await asyncio.sleep(0.05)
         for lives in world.lives.values():
             lives[0].release.set()
@@ -136,16 +136,20 @@ async def test_episodes_of_a_lost_worker_are_aborted_and_the_next_ones_run_on_th
     world = World(workers=1)
     async with up(world) as workers:
         async with asyncio.TaskGroup() as tasks:
-            running = [tasks.create_task(workers.run(request(str(n)))) for n in range(3)]
+            running = [tasks.create_task(workers.run(request(n))) for n in range(3)]
             await asyncio.sleep(0.02)
             world.lives[0][0].kill()
         for n, task in enumerate(running):
             rollout = task.result()
-            assert (rollout.rollout_id, rollout.attempt, rollout.abort) == (str(n), 1, AbortReason.WORKER_LOST)
+            assert (rollout.rollout_id, rollout.attempt, rollout.abort) == (
+                request(n).rollout_id,
+                1,
+                AbortReason.WORKER_LOST,
+            )
             assert rollout.reward is None
             assert "worker 0 is gone" in rollout.detail
         async with asyncio.TaskGroup() as tasks:
-            again = tasks.create_task(workers.run(request("again")))
+            again = tasks.create_task(workers.run(request(3)))
             await asyncio.sleep(0.05)
             world.lives[0][1].release.set()
         assert again.result().abort is AbortReason.EMPTY_SESSION

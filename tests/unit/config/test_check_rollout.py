@@ -7,7 +7,7 @@ import pytest
 from rl_agent.config.check import check
 from rl_agent.embedded.toy import held_out_tasks as toy_held_out_tasks
 from rl_agent.errors import ConfigError
-from rl_agent.jobs.driving import max_staleness
+from rl_agent.jobs.driver import max_staleness
 from rl_agent.jobs.evaluation import held_out_tasks
 from tests.unit.config.test_composition import composed
 

@@ -15,12 +15,12 @@ from rl_agent.config.rollout import FailuresConfig
 from rl_agent.embedded.toy import ToyTasks
 from rl_agent.errors import ConfigError, InfraError
 from rl_agent.graders.base import Verdict, VerdictStatus
-from rl_agent.jobs.places import Place, Places, Recorded, tasks_of
-from rl_agent.jobs.sampling import Sampling
+from rl_agent.jobs.sampling import SamplingLoop
+from rl_agent.jobs.sampling_records import SamplingPlan, SamplingRecords, tasks_of
 from rl_agent.jobs.tally import tally, totals
 from rl_agent.rollout import records
 from rl_agent.rollout.failures import FailurePolicy
-from rl_agent.rollout.group import AbortReason, Rollout
+from rl_agent.rollout.group import AbortReason, Rollout, Slot
 from rl_agent.tokens.segment import NOT_SAMPLED, Segment, SegmentKind
 from tests.unit.config.test_composition import composed
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from rl_agent.rollout.group import EpisodeRequest, Group
 
-PLACES = Places(tasks=5, members=2, per_file=2)
+PLAN = SamplingPlan(tasks=5, members=2, per_file=2)
 
 
 def rollout_of(request: EpisodeRequest, **changes: object) -> Rollout:
@@ -75,14 +75,14 @@ class Agent:
 
 
 async def sampled(
-    folder: Path, agent: Agent, *, places: Places = PLACES, retries: int = 2, greedy: bool = False
+    folder: Path, agent: Agent, *, plan: SamplingPlan = PLAN, retries: int = 2, greedy: bool = False
 ) -> list[tuple[int, list[Group]]]:
-    recorded = Recorded(folder, folder / "buffer", places)
-    recorded.load()
+    kept = SamplingRecords(folder, folder / "buffer", plan)
+    kept.load()
     files: list[tuple[int, list[Group]]] = []
-    await Sampling(
-        recorded=recorded,
-        tasks=itertools.islice(ToyTasks(kinds=["sub", "add"], image="host").tasks(0), places.tasks),
+    await SamplingLoop(
+        records=kept,
+        tasks=itertools.islice(ToyTasks(kinds=["sub", "add"], image="host").tasks(0), plan.tasks),
         run_episode=agent.run,
         on_rollout=lambda rollout: None,
         on_file=lambda number, groups: files.append((number, groups)),
@@ -153,19 +153,19 @@ async def test_a_resumed_run_does_exactly_what_is_missing(tmp_path: Path, done: 
 async def test_a_run_that_is_resumed_with_more_tasks_runs_the_new_ones(tmp_path: Path) -> None:
     await sampled(tmp_path, Agent())
     more = Agent()
-    await sampled(tmp_path, more, places=Places(tasks=7, members=2, per_file=2))
+    await sampled(tmp_path, more, plan=SamplingPlan(tasks=7, members=2, per_file=2))
     assert sorted(more.asked) == [f"{p:06d}-{m:02d}" for p in (5, 6) for m in range(2)]
 
 
 async def test_records_of_other_tasks_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ExceptionGroup):
         await sampled(tmp_path, Agent(stop_after=1))
-    recorded = Recorded(tmp_path, tmp_path / "buffer", PLACES)
-    recorded.load()
-    assert list(recorded.done) == [Place(0, 0)]
-    recorded.done[Place(0, 0)] = replace(recorded.done[Place(0, 0)], task_id="another")
-    sampling = Sampling(
-        recorded=recorded,
+    kept = SamplingRecords(tmp_path, tmp_path / "buffer", PLAN)
+    kept.load()
+    assert list(kept.done) == [Slot(position=0, member=0)]
+    kept.done[Slot(position=0, member=0)] = replace(kept.done[Slot(position=0, member=0)], task_id="another")
+    sampling = SamplingLoop(
+        records=kept,
         tasks=ToyTasks(kinds=["sub"], image="host").tasks(0),
         run_episode=Agent().run,
         on_rollout=lambda rollout: None,
@@ -192,7 +192,7 @@ async def test_a_failed_grading_is_tried_again_without_the_agent_and_a_bug_ends_
 
     agent = Agent()
     agent.run = run  # type: ignore[method-assign]
-    files = await sampled(tmp_path, agent, places=Places(tasks=1, members=2, per_file=2))
+    files = await sampled(tmp_path, agent, plan=SamplingPlan(tasks=1, members=2, per_file=2))
     ((_, (group,)),) = files
     assert ("000000-00", 1, True) in seen
     assert [(one.status, one.reward) for one in group.rollouts] == [("solved", 1.0), ("bug", None)]

@@ -15,7 +15,7 @@ from rl_agent.embedded.toy_source import ToyDataConfig
 from rl_agent.config.rollout import FailuresConfig
 from rl_agent.errors import InfraError, SandboxError
 from rl_agent.graders.base import Verdict, VerdictStatus
-from rl_agent.jobs.validate import Attempts, Validator, Workspaces
+from rl_agent.jobs.validate import ValidationAttempts, Validator, Workspaces
 from tests.local import calc_task, local_provider, needs_root
 
 if TYPE_CHECKING:
@@ -69,9 +69,9 @@ async def test_a_task_is_good_or_has_the_reason(statuses: tuple[VerdictStatus, .
     assert bool(finding.detail) == bool(reason)
 
 
-def attempts(grader: Scripted, *, problem: Workspaces | None = None, **changes: Any) -> Attempts:
+def attempts(grader: Scripted, *, problem: Workspaces | None = None, **changes: Any) -> ValidationAttempts:
     options = FailuresConfig(backoff_s=0.0, **changes)
-    return Attempts(Validator(None, grader, problem or Fine(), passes=2), options, retries=2)  # type: ignore[arg-type]
+    return ValidationAttempts(Validator(None, grader, problem or Fine(), passes=2), options, retries=2)  # type: ignore[arg-type]
 
 
 class Broken(Workspaces):
@@ -100,7 +100,7 @@ async def test_a_task_that_infrastructure_breaks_again_and_again_stays_undecided
     tries = attempts(Scripted(), problem=workspaces, outage_after=3)
     assert [await tries.finding(calc_task()) for _ in range(2)] == [None, None]
     assert (tries.undecided, workspaces.asked) == (2, 6)
-    with pytest.raises(InfraError, match=r"3 tasks in a row .*outage_after.*503 Remedy"):
+    with pytest.raises(InfraError, match=r"outage_after: 3 tasks in a row .*503 Fix"):
         await tries.finding(calc_task())
 
 

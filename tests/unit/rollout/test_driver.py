@@ -16,7 +16,7 @@ from rl_agent.graders.base import Verdict, VerdictStatus
 from rl_agent.rollout.buffer import Buffer
 from rl_agent.rollout.driver import Driver, Records
 from rl_agent.rollout.failures import FailurePolicy
-from rl_agent.rollout.group import AbortReason, EpisodeRequest, Rollout, rollout_id
+from rl_agent.rollout.group import AbortReason, EpisodeRequest, Rollout, Slot
 from rl_agent.rollout.ledger import Ledger
 from rl_agent.rollout.resume import Shape, restore
 from rl_agent.rollout.scheduler import Scheduler
@@ -115,7 +115,7 @@ async def test_groups_come_whole_and_in_data_order(tmp_path: Path) -> None:
         second = await driver.groups(1)
     assert [group.task.task_id for group in (*first, *second)] == ["7/0", "7/1", "7/2", "7/3"]
     names = [rollout.rollout_id for group in (*first, *second) for rollout in group.rollouts]
-    assert names == [rollout_id(position, member) for position in range(4) for member in range(2)]
+    assert names == [Slot(position=position, member=member).rollout_id for position in range(4) for member in range(2)]
 
 
 async def test_infrastructure_is_tried_again_and_then_given_up_without_a_reward(tmp_path: Path) -> None:
@@ -196,6 +196,19 @@ async def test_groups_with_nothing_to_compare_are_replaced_by_the_next_tasks(tmp
         assert driver.metrics()["scheduler/filtered_groups"] == 2.0
     assert [group.task.task_id for group in groups] == ["7/1", "7/3"]
     assert not list((tmp_path / "buffer").glob("000000-*"))
+
+
+async def test_a_group_that_is_complete_ends_the_retries_of_its_rollouts(tmp_path: Path) -> None:
+    async def run(request: EpisodeRequest) -> Rollout:
+        return broken(request) if request.slot.member == 0 else solved(request)
+
+    options: dict[str, Any] = {"extra_members": 1, "max_concurrent": 9, "failures": {"backoff_s": 30.0}}
+    async with driving(tmp_path, run, retries=1, **options) as driver:
+        groups = await driver.groups(0)
+        await asyncio.sleep(0.01)
+        waiting = [task.get_name() for task in asyncio.all_tasks() if "episode" in task.get_name()]
+    assert [[rollout.rollout_id[-2:] for rollout in group.rollouts] for group in groups] == [["01", "02"]] * 2
+    assert [name for name in waiting if "position=0" in name or "position=1" in name] == []
 
 
 async def test_rollouts_that_nobody_needs_are_cancelled(tmp_path: Path) -> None:
@@ -308,12 +321,14 @@ async def test_rollouts_that_no_longer_fit_are_run_again(tmp_path: Path) -> None
                 """What is left out here is asked for again below."""
 
         found = restore(ledger, KeepAll(tmp_path / "buffer"), Numbered(), seed=changed.pop("seed", 7), shape=shape)
-        return [rollout.rollout_id for rollout in found.rollouts]
+        return [slot.rollout_id for slot in found.rollouts]
 
     assert buffer.load("000000-00") is not None
-    assert kept() == [rollout_id(position, member) for position in range(4) for member in range(2)]
-    assert kept(members=1) == [rollout_id(position, 0) for position in range(4)]
-    assert kept(max_staleness=0) == [rollout_id(position, member) for position in range(2) for member in range(2)]
+    assert kept() == [Slot(position=position, member=member).rollout_id for position in range(4) for member in range(2)]
+    assert kept(members=1) == [Slot(position=position, member=0).rollout_id for position in range(4)]
+    assert kept(max_staleness=0) == [
+        Slot(position=position, member=member).rollout_id for position in range(2) for member in range(2)
+    ]
     (tmp_path / "buffer" / "000001-01.safetensors").write_bytes(b"torn")
     assert "000001-01" not in kept()
     ledger.close()

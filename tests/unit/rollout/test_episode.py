@@ -16,7 +16,7 @@ from rl_agent.graders.base import Verdict, VerdictStatus
 from rl_agent.harnesses.base import ExitReason, HarnessResult
 from rl_agent.rollout import episode
 from rl_agent.rollout.episode import EpisodeLimits, EpisodeRunner
-from rl_agent.rollout.group import EpisodeRequest
+from rl_agent.rollout.group import EpisodeRequest, Slot
 from rl_agent.tasks.task import EvalCmdSpec, Task
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ async def run(
         limits=EpisodeLimits(agent_s=10, workspace_s=10, guard_s=guard_s),
     )
     request = EpisodeRequest(
-        task=TASK, group_id="g", rollout_id="r", attempt=int(ungraded is not None), ungraded=ungraded
+        task=TASK, slot=Slot(position=0, member=0, attempt=int(ungraded is not None)), ungraded=ungraded
     )
     rollout = await runner.run(request)
     assert world.open == 0, "a sandbox was left open"

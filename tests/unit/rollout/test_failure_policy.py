@@ -13,8 +13,7 @@ from rl_agent.graders.base import Verdict, VerdictStatus
 from rl_agent.rollout.breaker import Breaker
 from rl_agent.rollout.concurrency import AdaptiveLimit
 from rl_agent.rollout.failures import FailurePolicy
-from rl_agent.rollout.group import AbortReason, EpisodeRequest, Rollout
-from rl_agent.rollout.scheduler import Slot
+from rl_agent.rollout.group import AbortReason, EpisodeRequest, Rollout, Slot
 from rl_agent.tasks.task import EvalCmdSpec, Task
 
 
@@ -175,7 +174,7 @@ def test_a_minority_of_broken_rollouts_does_not_end_the_run() -> None:
 async def test_a_bug_breaks_its_rollout_only_and_too_many_are_raised() -> None:
     failures = policy(max_bugs=2)
     task = Task(task_id="t", problem_statement="", image="host", workdir="/w", grader=EvalCmdSpec(eval_cmd="true"))
-    request = EpisodeRequest(task=task, group_id="g", rollout_id="r", attempt=3)
+    request = EpisodeRequest(task=task, slot=Slot(position=0, member=0, attempt=3))
 
     async def buggy(request: EpisodeRequest) -> Rollout:
         raise ZeroDivisionError(request.rollout_id)
@@ -186,7 +185,7 @@ async def test_a_bug_breaks_its_rollout_only_and_too_many_are_raised() -> None:
             "bug",
             None,
             3,
-            "ZeroDivisionError('r')",
+            "ZeroDivisionError('000000-00')",
         )
     assert failures.metrics(0.0)["failures/bugs"] == 2.0
     with pytest.raises(ZeroDivisionError):

@@ -13,7 +13,7 @@ from rl_agent.graders.base import Verdict, VerdictStatus
 from rl_agent.harnesses.base import ExitReason
 from rl_agent.rollout.batch import build_batch
 from rl_agent.rollout.greedy import with_greedy_baselines
-from rl_agent.rollout.group import EpisodeRequest, Group, Rollout
+from rl_agent.rollout.group import EpisodeRequest, Group, Rollout, Slot
 from rl_agent.rollout.metrics import rollout_metrics
 from rl_agent.tokens.segment import Segment, SegmentKind
 
@@ -29,7 +29,7 @@ async def test_the_last_of_each_group_are_greedy_and_only_where_the_algorithm_as
     remax = SimpleNamespace(advantage=SimpleNamespace(greedy_rollouts=1), group_size=3)
     wrapped = with_greedy_baselines(run, remax)
     for member in range(3):
-        await wrapped(EpisodeRequest(task=TASK, group_id="00004-001", rollout_id=f"00004-001-{member:02d}"))
+        await wrapped(EpisodeRequest(task=TASK, slot=Slot(position=4, member=member)))
     assert asked == [False, False, True]
     assert with_greedy_baselines(run, SimpleNamespace(advantage=SimpleNamespace())) is run
 

@@ -9,9 +9,10 @@ import pytest
 
 from rl_agent.errors import ConfigError, LawError
 from rl_agent.rollout.buffer import Buffer
+from rl_agent.rollout.group import Slot
 from rl_agent.rollout.ledger import Event, Ledger
 from rl_agent.rollout.resume import Shape, restore
-from rl_agent.rollout.scheduler import Slot, Step
+from rl_agent.rollout.scheduler import Step
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from rl_agent.errors import LawError
-from rl_agent.rollout.scheduler import History, Scheduler, Slot, Step
+from rl_agent.rollout.group import Slot
+from rl_agent.rollout.scheduler import History, Scheduler, Step
 
 
 def scheduler(**changes: Any) -> Scheduler:
@@ -176,7 +177,9 @@ def test_a_lower_limit_stops_nothing_and_lets_nothing_in() -> None:
 
 
 def test_after_a_resume_the_first_step_is_the_one_not_yet_trained() -> None:
-    history = History(taken=frozenset({0, 1, 2, 5}), done=frozenset({(3, 1), (4, 0), (4, 1)}))
+    history = History(
+        taken=frozenset({0, 1, 2, 5}), done=frozenset(Slot(position=p, member=m) for p, m in ((3, 1), (4, 0), (4, 1)))
+    )
     plan = scheduler(version=2, max_staleness=1, last_step=4, history=history)
     slots = plan.admit()
     assert [(slot.position, slot.member) for slot in slots] == [(3, 0), (6, 0), (6, 1), (7, 0), (7, 1)]

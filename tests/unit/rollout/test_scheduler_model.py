@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from rl_agent.graders.base import Verdict, VerdictStatus
-from rl_agent.rollout.group import Rollout, group_id, rollout_id
+from rl_agent.rollout.group import NO_EVALUATION, Rollout, Slot
 from rl_agent.rollout.ledger import Event, Ledger
 from rl_agent.rollout.resume import Shape, restore
-from rl_agent.rollout.scheduler import NO_EVALUATION, Scheduler, Slot
+from rl_agent.rollout.scheduler import Scheduler
 from rl_agent.tasks.task import EvalCmdSpec, Task
 from rl_agent.tokens.segment import Segment, SegmentKind
 
@@ -65,8 +65,8 @@ def rollout(slot: Slot, version: int, *, rewarded: bool) -> Rollout:
     )
     status = VerdictStatus.SOLVED if rewarded else VerdictStatus.INFRA_ERROR
     return Rollout(
-        rollout_id=rollout_id(slot.position, slot.member),
-        group_id=group_id(slot.position),
+        rollout_id=slot.rollout_id,
+        group_id=slot.group_id,
         task_id=str(slot.position),
         attempt=slot.attempt,
         verdict=Verdict(status=status, reward=1.0 if rewarded else None),
@@ -120,9 +120,8 @@ class Run(RuleBasedStateMachine):
         self.resting: list[Slot] = []
         self.evaluated: set[int] = set()
         self.done: dict[int, dict[int, Rollout]] = {}
-        for kept in restored.rollouts:
-            position, member = map(int, kept.rollout_id.split("-"))
-            self.done.setdefault(position, {})[member] = kept
+        for slot, kept in restored.rollouts.items():
+            self.done.setdefault(slot.position, {})[slot.member] = kept
 
     # What may happen
 
@@ -210,7 +209,7 @@ class Run(RuleBasedStateMachine):
         self.saved = self.plan.version
         books = self.ledger.books
         before = set(books.behind(self.saved)).intersection(books.finished)
-        self.buffer.discard(rollout_id(p, member) for p in before for member in books.finished[p])
+        self.buffer.discard(Slot(position=p, member=member).rollout_id for p in before for member in books.finished[p])
         self.ledger.saved(self.saved)
 
     @rule(torn=st.booleans())

@@ -80,7 +80,7 @@ def test_the_named_algorithms_take_two_steps_on_recorded_rollouts(tmp_path: Path
             loss: Any = bundle.loss
             bundle = dataclasses.replace(bundle, loss=dataclasses.replace(loss, teacher=str(teacher)))
         with trainer(policy, bundle) as one:
-            one._joined().version = 1  # which the rollouts were sampled with
+            one.version = 1  # which the rollouts were sampled with
             before = weights(one)
             results = [one.step(on_policy(one, recorded())) for _ in range(2)]
             after = weights(one)
@@ -194,7 +194,7 @@ def test_metrics_are_told_by_staleness_and_rejections_are_counted(tiny_model: Pa
     places = np.flatnonzero(batch.loss_mask)
     batch.weight_versions[places[::3]] = -2 + 2  # fresh
     with trainer(tiny_model, grpo(correction=TruncatedConfig(high=1.05), epochs=1)) as one:
-        one._joined().version = 2
+        one.version = 2
         batch.weight_versions[places[1::3]] = 1
         batch.weight_versions[places[2::3]] = 2
         metrics = one.step(batch).metrics

@@ -122,7 +122,7 @@ def test_a_minibatch_without_signal_is_passed_over_and_the_others_train(tiny_mod
     with trainer(tiny_model, grpo(minibatches=2, **options)) as one:
         batch = on_policy(one, random_batch())
         mixed = dataclasses.replace(batch, rewards=(np.arange(len(batch.rewards)) % 2).astype(np.float32))
-        _, places = list(one._joined()._parts(mixed))[bad]
+        _, places = list(one._parts(mixed))[bad]
         mixed.rollout_logprobs[places[mixed.loss_mask[places]]] += 0.5 if fault == "rejected" else np.nan
         result = one.step(mixed)
         (state, *_) = one._joined()._optimizer.chained_optimizers[0].optimizer.state.values()

@@ -53,7 +53,7 @@ def import_megatron(*_unused: Any) -> None:
     from rl_agent.trainer import cpu
 
     cpu.install()
-    importlib.import_module("rl_agent.trainer.rank")
+    importlib.import_module("rl_agent.trainer.networks")
 
 
 PLAIN: Final = {"correction": NoCorrectionConfig(), "kl": NoKlConfig(), "shaping": ShapingConfig()}

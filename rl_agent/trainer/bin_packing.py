@@ -19,7 +19,7 @@ PADDING_LIMIT: Final = 1.25
 in the length, so more padding costs more than another call saves."""
 
 
-def plan(lengths: Int32, *, budget: int, copies: int) -> list[list[int]]:
+def pack(lengths: Int32, *, budget: int, copies: int) -> list[list[int]]:
     """Spread segments over micro-batches of at most `budget` predictions (a longer segment goes alone).
 
     The number of micro-batches is a multiple of `copies`; the k-th copy of the model takes every `copies`-th from k on. Copies have

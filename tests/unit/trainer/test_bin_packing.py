@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trainer_cases import random_batch
 
-from rl_agent.trainer.plan import PADDING_LIMIT, alike, plan
+from rl_agent.trainer.bin_packing import PADDING_LIMIT, alike, pack
 
 
 @given(
@@ -19,7 +19,7 @@ def test_every_segment_that_predicts_something_stands_in_one_micro_batch(
     lengths: list[int], budget: int, copies: int
 ) -> None:
     sizes = np.array(lengths, dtype=np.int32)
-    bins = plan(sizes, budget=budget, copies=copies)
+    bins = pack(sizes, budget=budget, copies=copies)
     assert len(bins) % copies == 0
     assert sorted(s for own in bins for s in own) == [i for i, size in enumerate(lengths) if size > 1]
     for own in bins:
@@ -29,7 +29,7 @@ def test_every_segment_that_predicts_something_stands_in_one_micro_batch(
 
 
 def test_a_segment_longer_than_the_budget_goes_alone() -> None:
-    bins = plan(np.array([5, 100, 5], dtype=np.int32), budget=10, copies=1)
+    bins = pack(np.array([5, 100, 5], dtype=np.int32), budget=10, copies=1)
     assert [1] in bins
 
 
@@ -44,7 +44,7 @@ def test_a_minibatch_holds_whole_rollouts() -> None:
 
 def test_copies_have_the_same_work_in_attention_too() -> None:
     lengths = np.clip(np.random.default_rng(0).lognormal(np.log(1200), 0.75, 256), 512, 4096).astype(np.int32)
-    bins = plan(lengths, budget=4096, copies=8)
+    bins = pack(lengths, budget=4096, copies=8)
     tokens = [sum(int(lengths[s]) for own in bins[copy::8] for s in own) for copy in range(8)]
     squares = [sum(int(lengths[s]) ** 2 for own in bins[copy::8] for s in own) for copy in range(8)]
     assert max(tokens) < 1.05 * sum(tokens) / 8

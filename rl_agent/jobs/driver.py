@@ -1,4 +1,4 @@
-"""Sets up what runs the rollouts of the train job, where a run before left off."""
+"""The rollout driver of the train job, restored from the ledger and buffer of the run folder."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def driving(
+def open_driver(
     config: Config, progress: Progress, processes: Cluster, source: TaskSource, first: int, tasks: asyncio.TaskGroup
 ) -> Iterator[Driver]:
-    """A driver whose first step is `first`; its episodes live in `tasks`, and end with the context."""
+    """Open a driver whose first step is `first`. Its episodes live in `tasks` and end with the context."""
     rollout, algo = config.rollout, config.algo
     ledger, buffer = Ledger(progress.folder.ledger), Buffer(progress.folder.buffer)
     staleness = max_staleness(config)
