@@ -78,12 +78,11 @@ def ours(folder: Path, sizes: list[int], repeats: int) -> list[float]:
     """Seconds of each step."""
     from rl_agent.algo.algorithm import build_algorithm  # noqa: PLC0415
     from rl_agent.config.hints import precompose  # noqa: PLC0415
-    from rl_agent.config.load import load
+    from rl_agent.config.load import load  # noqa: PLC0415
     from rl_agent.config.options import register  # noqa: PLC0415
-    from rl_agent.config.trainer import MegatronConfig  # noqa: PLC0415
-    from rl_agent.trainer.megatron import MegatronTrainer  # noqa: PLC0415
+    from rl_agent.trainer.megatron import MegatronConfig  # noqa: PLC0415
 
-    trainer = MegatronTrainer(**parameters(MegatronConfig(threads=THREADS, micro_batch_tokens=BUDGET)))
+    trainer = MegatronConfig(threads=THREADS, micro_batch_tokens=BUDGET).build()
     register()
     # one pass over the batch, like theirs: the embedded default makes several
     chosen = ["algo=sft", "algo.epochs=1", "algo.minibatches=1"]

@@ -6,13 +6,12 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 from rl_agent.cluster.process import own_address, set_up
-from rl_agent.engine.base import EngineServer
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from rl_agent.config.schema import Config
-    from rl_agent.engine.base import Engine, EngineLoad
+    from rl_agent.engine.base import Engine, EngineLoad, EngineServer
     from rl_agent.run_folder import RunFolder
     from rl_agent.weights.base import Probe, WeightUpdate
 

@@ -10,11 +10,8 @@ from rl_agent.adapters.build import build_adapter
 from rl_agent.cluster.process import addressed, exempt_loaded_objects, node_address, set_up
 from rl_agent.config.adapter import HistoryReasoning
 from rl_agent.config.rollout import guard_s
-from rl_agent.engine.base import EngineServer
 from rl_agent.engine.parsers import named_parser
 from rl_agent.engine.replicas import Replicas
-from rl_agent.graders.base import Grader
-from rl_agent.harnesses.base import Harness
 from rl_agent.rollout.episode import EpisodeLimits, EpisodeRunner
 from rl_agent.sandboxes.meter import Meter, MeteredProvider
 from rl_agent.sandboxes.warm import WarmPool
@@ -26,7 +23,10 @@ if TYPE_CHECKING:
 
     from rl_agent.adapters.server import AdapterServer
     from rl_agent.config.schema import Config
+    from rl_agent.engine.base import EngineServer
     from rl_agent.engine.replicas import ReplicaSet
+    from rl_agent.graders.base import Grader
+    from rl_agent.harnesses.base import Harness
     from rl_agent.rollout.group import EpisodeRequest, Rollout
     from rl_agent.run_folder import RunFolder
     from rl_agent.sandboxes.base import SandboxProvider

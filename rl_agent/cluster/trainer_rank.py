@@ -10,7 +10,6 @@ import ray
 from rl_agent.cluster.process import addressed, own_address, set_up
 from rl_agent.errors import WeightPushError
 from rl_agent.ports import hold_port, number
-from rl_agent.trainer.base import Trainer
 from rl_agent.weights.base import Probe, WeightSender
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from rl_agent.config.schema import Config
     from rl_agent.run_folder import RunFolder
     from rl_agent.tokens.turn import Float32, Int32
-    from rl_agent.trainer.base import StepResult
+    from rl_agent.trainer.base import StepResult, Trainer
     from rl_agent.weights.base import WeightUpdate
 
 

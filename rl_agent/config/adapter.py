@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+
 class HistoryReasoning(StrEnum):
     """What becomes of the reasoning of earlier turns."""
 
@@ -41,4 +42,3 @@ class AdapterConfig:
     drop_system: list[str] = field(default_factory=list)
     """Regular expressions; a block or a line of a system message that one matches in full is not shown to the policy."""
     history_reasoning: HistoryReasoning = HistoryReasoning.keep
-

@@ -88,5 +88,7 @@ def _rollout(config: Config) -> Iterator[Problem]:
     budget, guard = config.harness.time_budget_s, rollout.guard_s
     if guard is not None and guard <= budget:
         yield Problem(
-            "rollout.guard_s", f"{guard} s is not more than harness.time_budget_s={budget} s.", "Raise it, or leave it null."
+            "rollout.guard_s",
+            f"{guard} s is not more than harness.time_budget_s={budget} s.",
+            "Raise it, or leave it null.",
         )

@@ -42,7 +42,9 @@ def _nodes(config: Config) -> Iterator[Problem]:
             continue
         label, equals, value = nodes.partition("=")
         if not (label and equals and value):
-            yield Problem(f"cluster.{name}", f"{nodes!r}: not `label=value`.", f"Write for example \"cluster.{name}='role=gpu'\".")
+            yield Problem(
+                f"cluster.{name}", f"{nodes!r}: not `label=value`.", f"Write for example \"cluster.{name}='role=gpu'\"."
+            )
         elif cluster.address is None:
             yield Problem(
                 f"cluster.{name}",

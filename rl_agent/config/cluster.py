@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+
 class TrainerPlacement(StrEnum):
     """How the trainer's ranks lie on the nodes: Ray's placement strategies."""
 
@@ -54,4 +55,3 @@ class ClusterConfig:
     ship_code: bool = False
     """Send this machine's `rl_agent` to all nodes, instead of using what is installed there."""
     start_timeout_s: float = 1200.0
-

@@ -16,8 +16,8 @@ from hydra.errors import ConfigCompositionException, HydraException, MissingConf
 from omegaconf import DictConfig
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
-from rl_agent.config.options import RENAMED
 from rl_agent.config.names import did_you_mean
+from rl_agent.config.options import RENAMED
 from rl_agent.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -32,14 +32,14 @@ _PROFILES: Final = re.compile(r"'(experiment|engine_profile|harness_profile|job_
 _PROFILE: Final = "The experiment's values do not fit the other choices. Choose another experiment, or experiment=none."
 
 
-def precompose(
-    folder: Path, config_name: str, overrides: Sequence[str], config_dir: str | None = None
-) -> DictConfig:
+def precompose(folder: Path, config_name: str, overrides: Sequence[str], config_dir: str | None = None) -> DictConfig:
     """Return the config that `overrides` compose, with the first choice of each sweep.
 
     `config_dir`: a folder of more options (`--config-dir`). Raises ConfigError with the nearest valid name.
     """
-    singles = [_first_choice(text) for text in overrides if not text.startswith("hydra") or text.startswith(_SEARCH_PATH)]
+    singles = [
+        _first_choice(text) for text in overrides if not text.startswith("hydra") or text.startswith(_SEARCH_PATH)
+    ]
     if config_dir is not None:
         singles = [_with_folder(singles, config_dir), *(text for text in singles if not text.startswith(_SEARCH_PATH))]
     with initialize_config_dir(config_dir=str(folder), version_base="1.3"):
@@ -80,7 +80,9 @@ def _missing_option(error: MissingConfigException, overrides: Sequence[str]) -> 
     if (renamed := RENAMED.get(f"{group}={name}")) is not None:
         return f"`{group}={name}`: renamed. Use {group}={renamed}."
     if options and group:
-        return f"`{group}={name}`: no such option.{did_you_mean(name, options)} Options of {group}: {', '.join(options)}."
+        return (
+            f"`{group}={name}`: no such option.{did_you_mean(name, options)} Options of {group}: {', '.join(options)}."
+        )
     for text in overrides:
         key = text.partition("=")[0].lstrip("+~")
         if key in (wanted, group):
@@ -98,9 +100,7 @@ def _bad_key(error: ConfigCompositionException, config_name: str) -> str:
         if parent == "" and not options:
             options = list(compose(config_name))
         prefix = f"{parent}." if parent else ""
-        return (
-            f"`{key}`: no such key.{did_you_mean(name, options, prefix)} Keys here: {', '.join(sorted(options))}."
-        )
+        return f"`{key}`: no such key.{did_you_mean(name, options, prefix)} Keys here: {', '.join(sorted(options))}."
     parts = [*str(error).splitlines()[:3], *str(cause or "").splitlines()[:1]]
     detail = " ".join(dict.fromkeys(part.strip() for part in parts))
     return f"{detail} {_PROFILE if _PROFILES.search(detail) else ''}".strip()

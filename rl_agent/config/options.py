@@ -227,4 +227,3 @@ class _Options(SearchPathPlugin):
     @override
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
         search_path.append(provider="rl_agent", path=f"{_SCHEME}://")
-

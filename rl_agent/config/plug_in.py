@@ -61,11 +61,15 @@ def at_least(least: float, **values: float | None) -> Iterator[Problem]:
     """Yield a problem for each value below `least`. A double underscore in a name stands for the dot of the config key."""
     for name, value in values.items():
         if value is not None and value < least:
-            yield Problem(name.replace("__", "."), f"{value:g} is less than {least:g}.", f"Set it to at least {least:g}.")
+            yield Problem(
+                name.replace("__", "."), f"{value:g} is less than {least:g}.", f"Set it to at least {least:g}."
+            )
 
 
 def existing(**paths: str | None) -> Iterator[Problem]:
     """Yield a problem for each path that does not exist. Names as in `at_least`."""
     for name, path in paths.items():
         if path is not None and not Path(path).exists():
-            yield Problem(name.replace("__", "."), f"file not found: {path}.", "Give the path of an existing file or folder.")
+            yield Problem(
+                name.replace("__", "."), f"file not found: {path}.", "Give the path of an existing file or folder."
+            )

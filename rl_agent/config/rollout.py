@@ -98,6 +98,7 @@ class RolloutConfig:
     failures: FailuresConfig = field(default_factory=FailuresConfig)
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
 
+
 GUARD_MARGIN_S: Final = 180.0
 """What a rollout may take beyond agent and grading before its guard fires."""
 

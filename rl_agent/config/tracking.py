@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+
 class WandbMode(StrEnum):
     """How wandb is used."""
 
@@ -29,4 +30,3 @@ class TrackingConfig:
     """Rollouts of a step that wandb's table of rollouts shows, texts cut; 0: no table. The run folder has all of them."""
     console: bool = True
     """A live view on a terminal; plain lines elsewhere."""
-

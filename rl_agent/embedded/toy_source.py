@@ -73,7 +73,11 @@ class ToyTasks:
         """See TaskSource. The held-out tasks are the same for every seed."""
         of = 0 if self._config.split is ToySplit.held_out else seed
         for position, toy in enumerate(toy_tasks(of, self._config.split.value, self._config.kinds, start), start=start):
-            yield toy.planted(self._config.image, position) if position < self._config.planted else toy.as_task(self._config.image)
+            yield (
+                toy.planted(self._config.image, position)
+                if position < self._config.planted
+                else toy.as_task(self._config.image)
+            )
 
 
 class ToyDemonstrator:

@@ -145,8 +145,18 @@ class VllmServer:
 
     def _arguments(self, model_folder: Path, weight_backend: str, max_context_tokens: int) -> list[str]:
         arguments = ["--model", str(model_folder), "--served-model-name", SERVED_NAME]
-        arguments += ["--dtype", self._config.dtype, "--max-model-len", str(self._config.max_model_len or max_context_tokens)]
-        arguments += ["--max-num-seqs", str(self._config.max_num_seqs), "--tensor-parallel-size", str(self._config.tensor_parallel)]
+        arguments += [
+            "--dtype",
+            self._config.dtype,
+            "--max-model-len",
+            str(self._config.max_model_len or max_context_tokens),
+        ]
+        arguments += [
+            "--max-num-seqs",
+            str(self._config.max_num_seqs),
+            "--tensor-parallel-size",
+            str(self._config.tensor_parallel),
+        ]
         arguments += ["--enable-scale-out", "--disable-uvicorn-access-log", "--enable-prompt-tokens-details"]
         arguments += ["--worker-extension-cls", "rl_agent.weights.vllm_receiver.WorkerExtension"]
         arguments += ["--weight-transfer-config", f'{{"backend":"{weight_backend}"}}']

@@ -6,8 +6,8 @@ import ast
 import asyncio
 import json
 import secrets
-from pathlib import Path
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from typing_extensions import override

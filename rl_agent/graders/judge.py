@@ -238,7 +238,9 @@ def _early(screened: Screened, *, even_empty: bool) -> Verdict | None:
 def _apply_script(options: GraderConfig) -> str:
     if options.strict and not options.apply_fallbacks:
         return APPLY
-    rungs = ("strict", *(rung.value for rung in options.apply_fallbacks)) if options.strict else ("3way", "strict", "fuzz")
+    rungs = (
+        ("strict", *(rung.value for rung in options.apply_fallbacks)) if options.strict else ("3way", "strict", "fuzz")
+    )
     return f'RUNGS="{" ".join(rungs)}"\n' + APPLY_BY_RUNGS
 
 

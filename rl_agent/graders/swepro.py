@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from dataclasses import replace
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from typing_extensions import override

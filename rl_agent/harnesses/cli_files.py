@@ -21,6 +21,8 @@ from rl_agent.sandboxes.base import Asset
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from rl_agent.config.harness import HarnessConfig
+
 BIN_FOLDER: Final = "/opt/rl_agent/bin"
 """Where the CLIs stand in a sandbox."""
 NODE_FOLDER: Final = "/opt/rl_agent/node"

@@ -91,7 +91,9 @@ class Codex:
             )
         self._config = config
         window = UNBOUNDED_WINDOW if config.compaction is None else config.max_context_tokens
-        self._catalog = json.dumps({"models": [_catalog_entry(config.model_name, config.system_prompt, config.tools, window)]})
+        self._catalog = json.dumps(
+            {"models": [_catalog_entry(config.model_name, config.system_prompt, config.tools, window)]}
+        )
         self._toml = _config(config.model_name, window, config.compaction, round(config.bash_timeout_s * 1000))
 
     def find_assets(self) -> Sequence[Asset]:

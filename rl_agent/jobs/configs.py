@@ -66,7 +66,6 @@ class TrainConfig(JobConfig):
             )
 
 
-
 @dataclass(kw_only=True)
 class SftConfig(JobConfig):
     """Supervised fine-tuning: on demonstrations, or on the solved rollouts of a run."""
@@ -105,7 +104,6 @@ class SftConfig(JobConfig):
             )
 
 
-
 @dataclass(kw_only=True)
 class SamplingJobConfig(JobConfig):
     """Options of jobs that sample rollouts and save them."""
@@ -132,13 +130,11 @@ class SamplingJobConfig(JobConfig):
 class RolloutJobConfig(SamplingJobConfig):
     """Sample and save, without training: `algo.group_size` rollouts of each task."""
 
-
     @override
     def run(self, config: Config, folder: RunFolder) -> None:
         from rl_agent.jobs.rollout import run  # noqa: PLC0415 (Ray is not needed to compose)
 
         run(config, self, folder)
-
 
 
 @dataclass(kw_only=True)
@@ -180,7 +176,6 @@ class EvaluateConfig(SamplingJobConfig):
             )
         if not 0.0 < self.confidence < 1.0:
             yield Problem("job.confidence", f"{self.confidence} is not between 0 and 1.", "Set for example 0.95.")
-
 
 
 @dataclass(kw_only=True)

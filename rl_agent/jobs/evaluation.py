@@ -33,7 +33,9 @@ WEIGHT_VERSION: Final = "eval/weight_version"
 class Evaluation:
     """One evaluation at a time; its figures go with the step that ends after it."""
 
-    def __init__(self, config: Config, job: TrainConfig, folder: Path, driver: Driver, tasks: asyncio.TaskGroup) -> None:
+    def __init__(
+        self, config: Config, job: TrainConfig, folder: Path, driver: Driver, tasks: asyncio.TaskGroup
+    ) -> None:
         """`folder`: where the rollouts are written. Raises ConfigError for held-out data that cannot be read."""
         self._every = job.eval_tasks_every if job.eval_tasks else 0
         self._last = job.steps

@@ -12,6 +12,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+
 class Interval(StrEnum):
     """How the confidence interval of a mean over tasks is made."""
 

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rl_agent.config.schema import Config
-    from rl_agent.sandboxes.base import SandboxProvider
     from rl_agent.tasks.task import Task
 
 _BOOT_S: Final = 300.0

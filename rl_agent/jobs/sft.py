@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from rl_agent.config.schema import Config
     from rl_agent.jobs.configs import SftConfig
-        from rl_agent.rollout.group import Rollout
+    from rl_agent.rollout.group import Rollout
     from rl_agent.tasks.source import Demonstration
 
 ROLLOUTS = "job.rollouts"

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from rl_agent.errors import ConfigError, GraderError, InfraError, SetupError
+from rl_agent.errors import GraderError, InfraError, SetupError
 from rl_agent.graders.base import Grader, Verdict, VerdictStatus
 from rl_agent.rollout.attempts import backoff_s, run_attempts
 from rl_agent.run_folder import QUARANTINE, write_atomic
@@ -75,9 +75,7 @@ async def _run(config: Config, job: ValidateConfig, folder: RunFolder) -> None:
     with Progress(
         TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn(), console=console
     ) as progress:
-        bar = progress.add_task(
-            "validating", total=job.tasks or (ENDLESS_TASKS if config.data.endless else None)
-        )
+        bar = progress.add_task("validating", total=job.tasks or (ENDLESS_TASKS if config.data.endless else None))
 
         def found(finding: Finding) -> None:
             counts[finding.reason] += 1

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from rl_agent.algo.base import WithCritic
     from rl_agent.algo.batch import Float32, TrainBatch
-    from rl_agent.trainer.megatron import MegatronConfig
     from rl_agent.trainer.checkpoint_writer import Writing
+    from rl_agent.trainer.megatron import MegatronConfig
     from rl_agent.trainer.packing import MicroBatch
 
 

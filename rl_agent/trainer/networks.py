@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from rl_agent.algo.algorithm import Algorithm
     from rl_agent.algo.batch import Float32, Int32, TrainBatch
     from rl_agent.algo.prepared import Prepared
-    from rl_agent.trainer.megatron import MegatronConfig
     from rl_agent.trainer.checkpoint_writer import Writing
     from rl_agent.trainer.layout import RankLayout
+    from rl_agent.trainer.megatron import MegatronConfig
     from rl_agent.trainer.optimizer import UpdateResult
 
 CRITIC: Final = "critic"

@@ -14,9 +14,9 @@ from aiohttp import web
 
 from rl_agent.adapters.build import build_adapter
 from rl_agent.config.adapter import AdapterConfig
+from rl_agent.harnesses.base import Budget, ExitReason, Harness, HarnessResult
 from rl_agent.harnesses.claude_code import ClaudeCodeConfig
 from rl_agent.harnesses.codex import CodexConfig
-from rl_agent.harnesses.base import Budget, ExitReason, Harness, HarnessResult
 from rl_agent.tokens.segment import SegmentKind
 from rl_agent.tokens.template_renderer import TemplateRenderer
 from rl_agent.tokens.turn import Sampling

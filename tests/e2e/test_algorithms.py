@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rl_agent.embedded.tiny import TinyPolicyConfig
-from rl_agent.embedded.tiny import TinyPolicy
+from rl_agent.embedded.tiny import TinyPolicy, TinyPolicyConfig
 from tests.e2e.command import Command
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from rl_agent.tasks.rows import RowsConfig
 from rl_agent.sandboxes.state import state_folder
+from rl_agent.tasks.rows import RowsConfig
 from tests.e2e.command import Command
 from tests.local import needs_root
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from aiohttp import web
 
-from rl_agent.harnesses.claude_code import ClaudeCodeConfig
-from rl_agent.harnesses.codex import CodexConfig
 from rl_agent.errors import HarnessError
 from rl_agent.graders.base import VerdictStatus
 from rl_agent.harnesses.base import Budget, ExitReason, Harness, HarnessResult
+from rl_agent.harnesses.claude_code import ClaudeCodeConfig
+from rl_agent.harnesses.codex import CodexConfig
 from rl_agent.sandboxes.base import Asset
 from rl_agent.workspace.capture import capture
 from rl_agent.workspace.workspace import prepare

@@ -13,10 +13,10 @@ import pytest
 
 from rl_agent.adapters.generate import Parts, generate_whole
 from rl_agent.config.engine import UpdateMode
-from rl_agent.engine.vllm_server import VllmConfig
-from rl_agent.weights.disk import DiskConfig
 from rl_agent.engine.vllm_client import VllmEngine
+from rl_agent.engine.vllm_server import VllmConfig
 from rl_agent.tokens.turn import Sampling
+from rl_agent.weights.disk import DiskConfig
 from tests.e2e import trainer_process
 from tests.e2e.test_vllm import CONTEXT, endless
 
@@ -85,7 +85,9 @@ async def test_each_update_mode_does_with_a_running_reply_what_it_says(
 ) -> None:
     folder = endless(tmp_path / "model")
     await trainer(trainer_process.start, folder, DiskConfig(), tmp_path / "run")
-    server: VllmServer = VllmConfig(dtype="float32", eager=True, max_num_seqs=8, cpu_kv_cache_gb=1, probe_tolerance=TOLERANCE).build()
+    server: VllmServer = VllmConfig(
+        dtype="float32", eager=True, max_num_seqs=8, cpu_kv_cache_gb=1, probe_tolerance=TOLERANCE
+    ).build()
     url = await server.start(
         model_folder=folder, log=tmp_path / "vllm.log", weight_backend="disk", max_context_tokens=CONTEXT
     )

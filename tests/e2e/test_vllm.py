@@ -21,10 +21,10 @@ import pytest
 
 import rl_agent
 from rl_agent.engine.vllm_server import VllmConfig
-from rl_agent.weights.disk import DiskConfig
-from rl_agent.weights.stream import GlooConfig
 from rl_agent.errors import EngineError, WeightPushError
 from rl_agent.tokens.turn import Sampling
+from rl_agent.weights.disk import DiskConfig
+from rl_agent.weights.stream import GlooConfig
 from tests.e2e import trainer_process
 
 if TYPE_CHECKING:

@@ -29,12 +29,11 @@ def start(folder: Path, sender: Any, run_folder: Path) -> None:
     from rl_agent.config.load import load
     from rl_agent.config.options import register
     from rl_agent.trainer.megatron import MegatronConfig
-    from rl_agent.trainer.megatron import MegatronTrainer
 
     register()
     conf = Path(__file__).parents[2] / "conf"
     algorithm = build_algorithm(load(precompose(conf, "config", ["algo=grpo", "algo.lr=1e-3"])).algo)
-    trainer = MegatronTrainer(**parameters(MegatronConfig(threads=1)))
+    trainer = MegatronConfig(threads=1).build()
     trainer.setup(model_folder=folder, algorithm=algorithm, seed=1, total_steps=100)
     built = sender.build()
     built.open(run_folder, receivers=1)

@@ -6,8 +6,6 @@ Law 7 (its half that lives in tokens): requests that are the same have the same 
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,7 +21,6 @@ from rl_agent.tokens.ledger import ExclusionReason, Ledger
 from rl_agent.tokens.messages import Message, Role, ToolCall
 from rl_agent.tokens.segment import SegmentKind
 from rl_agent.tokens.template_renderer import TemplateRenderer
-
 from tests.scripted import BASH, call, conversation, generation, result, save_tokenizer, system, user
 
 if TYPE_CHECKING:

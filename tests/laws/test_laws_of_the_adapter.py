@@ -6,10 +6,8 @@ not resampled. 9. Versions are known.
 
 from __future__ import annotations
 
-import sys
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
@@ -25,7 +23,6 @@ from rl_agent.tokens import graph as graph_module
 from rl_agent.tokens.segment import NOT_SAMPLED
 from rl_agent.tokens.template_renderer import TemplateRenderer
 from rl_agent.tokens.turn import FinishReason, Generation, Sampling, VersionSpan
-
 from tests.scripted import ScriptedEngine, encode, save_tokenizer
 
 if TYPE_CHECKING:

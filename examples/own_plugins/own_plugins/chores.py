@@ -53,6 +53,7 @@ class Chores:
             workdir="/workspace/shop",
             files={"shop.py": f"def {function}(price, tax):\n    return {body}\n"},
             grader=EvalCmdSpec(
-                eval_cmd="python3 hidden_test.py", files={"hidden_test.py": f"from shop import {function}\nassert {claim}\n"}
+                eval_cmd="python3 hidden_test.py",
+                files={"hidden_test.py": f"from shop import {function}\nassert {claim}\n"},
             ),
         )

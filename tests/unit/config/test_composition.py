@@ -35,7 +35,9 @@ def options() -> list[str]:
     with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
         loader = GlobalHydra.instance().config_loader()
         groups = [*loader.list_groups(""), *(f"algo/{part}" for part in loader.list_groups("algo"))]
-        return [f"{group}={name}" for group in groups for name in loader.get_group_options(group) if group not in NO_OPTIONS]
+        return [
+            f"{group}={name}" for group in groups for name in loader.get_group_options(group) if group not in NO_OPTIONS
+        ]
 
 
 def experiments() -> list[str]:
@@ -152,7 +154,7 @@ def test_a_declared_option_is_a_dataclass_of_its_groups_base(group: str, name: s
 
 @pytest.mark.parametrize("option", RENAMED)
 def test_an_old_name_is_an_error_that_tells_the_new_one(option: str) -> None:
-    with pytest.raises(ConfigError, match=f"renamed.*={RENAMED[option]}"):
+    with pytest.raises(ConfigError, match=rf"renamed.*={RENAMED[option]}"):
         composed(option)
     composed("experiment=none", f"{option.partition('=')[0]}={RENAMED[option]}")
 
@@ -170,7 +172,10 @@ def test_a_file_elsewhere_is_typed_by_the_class_that_it_names(tmp_path: Path) ->
     (tmp_path / "harness").mkdir()
     mine = tmp_path / "harness" / "mine.yaml"
     mine.write_text("_target_: rl_agent.harnesses.codex.CodexConfig\ntools: [exec_command]\ntime_budget_s: 7\n")
-    for given, folder in ((["harness=mine"], str(tmp_path)), ([f"hydra.searchpath=[file://{tmp_path}]", "harness=mine"], None)):
+    for given, folder in (
+        (["harness=mine"], str(tmp_path)),
+        ([f"hydra.searchpath=[file://{tmp_path}]", "harness=mine"], None),
+    ):
         config = load(precompose(CONF, "config", given, folder))
         assert (config.harness.time_budget_s, type(config.harness).__name__) == (60, "CodexConfig")  # the experiment's
         with pytest.raises(ConfigError, match="Did you mean `harness.time_budget_s`"):

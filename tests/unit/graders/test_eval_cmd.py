@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rl_agent.graders.auto import AutoConfig
 from rl_agent.errors import GraderError, SandboxError
+from rl_agent.graders.auto import AutoConfig
 from rl_agent.graders.base import VerdictStatus
 from rl_agent.graders.screen import Screened
 from rl_agent.tasks.task import EvalCmdSpec, F2pSpec

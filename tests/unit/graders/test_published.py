@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rl_agent.tasks.rows import RowsConfig
 from rl_agent.errors import ConfigError, GraderError
 from rl_agent.graders.names import Named, outcomes_of, plain
 from rl_agent.graders.parse import parse_log, require_pinned
 from rl_agent.graders.swepro import SweProJudge, judge_log
+from rl_agent.tasks.rows import RowsConfig
 from rl_agent.tasks.task import SweProSpec
 from tests.local import needs_root
 from tests.pytest_log import statuses

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import pytest
 
 from rl_agent.graders.base import Verdict, VerdictStatus

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rl_agent.graders.auto import AutoConfig
 from rl_agent.errors import ConfigError, GraderError, SetupError
+from rl_agent.graders.auto import AutoConfig
 from rl_agent.graders.swebench import SweBenchJudge, judge_statuses, package_verdict
 from rl_agent.graders.swebench_log import REPORT, STATUSES, read_log, report, statuses
 from rl_agent.graders.swebench_package import Package, only_block, package_of, script_of

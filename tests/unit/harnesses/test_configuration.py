@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from rl_agent.harnesses.claude_code import ClaudeCodeConfig
-from rl_agent.harnesses.codex import CodexConfig
 from rl_agent.errors import ConfigError, HarnessError
 from rl_agent.harnesses.base import Budget, ExitReason, Harness
+from rl_agent.harnesses.claude_code import ClaudeCodeConfig
+from rl_agent.harnesses.codex import CodexConfig
 from rl_agent.harnesses.run import last_line
 from rl_agent.sandboxes.base import ExecResult
 from tests.local import calc_task

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rl_agent.embedded.toy_source import ToyDataConfig
 from rl_agent.config.rollout import FailuresConfig
+from rl_agent.embedded.toy_source import ToyDataConfig
 from rl_agent.errors import InfraError, SandboxError
 from rl_agent.graders.base import Verdict, VerdictStatus
 from rl_agent.jobs.validate import ValidationAttempts, Validator, Workspaces

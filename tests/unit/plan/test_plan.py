@@ -12,17 +12,16 @@ import pytest
 import yaml
 
 from rl_agent.config.check import check
-from rl_agent.plan.rates import Assumptions
 from rl_agent.config.trainer import Precision
-from rl_agent.trainer.megatron import MegatronConfig
 from rl_agent.embedded.tiny import WARM_STARTS
 from rl_agent.errors import ConfigError
 from rl_agent.jobs import plan
 from rl_agent.plan.memory import Copies, cache_bytes, engine_memory, total_gb, trainer_memory
 from rl_agent.plan.parameters import count_parameters
 from rl_agent.plan.placement import Demand, nodes_needed, place
-from rl_agent.plan.rates import Work, agent_seconds, rates, training_flops
+from rl_agent.plan.rates import Assumptions, Work, agent_seconds, rates, training_flops
 from rl_agent.run_folder import RunFolder
+from rl_agent.trainer.megatron import MegatronConfig
 from rl_agent.trainer.shape import shape_of
 from tests.conftest import CONF
 from tests.unit.config.test_composition import composed

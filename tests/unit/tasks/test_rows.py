@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rl_agent.tasks.rows import RowsConfig
 from rl_agent.errors import ConfigError
+from rl_agent.tasks.rows import RowsConfig
 from rl_agent.tasks.task import EvalCmdSpec, F2pSpec, SweBenchSpec, SweProSpec
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rl_agent.errors import ConfigError
 from rl_agent.tasks.formats import RowFormat
 from rl_agent.tasks.rows import RowsConfig
-from rl_agent.errors import ConfigError
 from rl_agent.tasks.task import Task
 
 if TYPE_CHECKING:

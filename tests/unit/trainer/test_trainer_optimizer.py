@@ -10,8 +10,8 @@ import torch
 from trainer_cases import grpo, random_batch, trainer
 
 from rl_agent.config.trainer import Precision
-from rl_agent.trainer.megatron import MegatronConfig
 from rl_agent.errors import ConfigError
+from rl_agent.trainer.megatron import MegatronConfig
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -19,8 +19,7 @@ from rl_agent.config.algo import (
 )
 from rl_agent.config.algo_loss import PpoClipLossConfig, SftLossConfig
 from rl_agent.config.algo_parts import NoCorrectionConfig, NoKlConfig, ShapingConfig
-from rl_agent.trainer.megatron import MegatronConfig
-from rl_agent.trainer.megatron import MegatronTrainer
+from rl_agent.trainer.megatron import MegatronConfig, MegatronTrainer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,7 +78,7 @@ def trainer(
     folder: Path, algorithm: Algorithm, *, total_steps: int = 10, place: dict[str, Any] | None = None, **config: Any
 ) -> Iterator[MegatronTrainer]:
     """A trainer that has been set up, and is closed again."""
-    built = MegatronTrainer(**parameters(MegatronConfig(threads=1, timeout_s=60, **config)))
+    built = MegatronConfig(threads=1, timeout_s=60, **config).build()
     built.setup(model_folder=folder, algorithm=algorithm, seed=5, total_steps=total_steps, **(place or {}))
     try:
         yield built

@@ -10,12 +10,11 @@ import pytest
 import torch
 from torch._C._distributed_c10d import TCPStore
 
-from rl_agent.weights.disk import DiskConfig
-from rl_agent.weights.stream import GlooConfig
-from rl_agent.weights.ipc import IpcConfig
 from rl_agent.errors import ConfigError, WeightPushError
 from rl_agent.weights.buckets import TensorInfo, bucket_bytes, plan_buckets, unpack
-from rl_agent.weights.stream import GlooSender, broadcast, gloo_group, own_address
+from rl_agent.weights.disk import DiskConfig
+from rl_agent.weights.ipc import IpcConfig
+from rl_agent.weights.stream import GlooConfig, GlooSender, broadcast, gloo_group, own_address
 
 if TYPE_CHECKING:
     from pathlib import Path
