@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from rl_agent.adapters.build import build_adapter
 from rl_agent.cluster.process import addressed, exempt_loaded_objects, node_address, set_up
 from rl_agent.config.adapter import HistoryReasoning
-from rl_agent.config.rollout import guard_s
 from rl_agent.engine.parsers import named_parser
 from rl_agent.engine.replicas import Replicas
 from rl_agent.rollout.episode import EpisodeLimits, EpisodeRunner
@@ -87,7 +86,7 @@ class RolloutWorker:
                     limits=EpisodeLimits(
                         agent_s=config.harness.time_budget_s,
                         workspace_s=rollout.workspace_timeout_s,
-                        guard_s=guard_s(rollout, config.harness, config.grader),
+                        guard_s=config.guard_s,
                     ),
                 )
                 exempt_loaded_objects()

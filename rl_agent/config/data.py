@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from typing_extensions import override
+
 from rl_agent.config.plug_in import PlugInConfig
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ class DataConfig(PlugInConfig):
     replay: str | None = None
     """A run folder. `job=train` then trains on the rollouts recorded there, step by step, and runs no agent."""
 
+    @override
     def build(self) -> TaskSource:
         """Return the task source."""
         raise NotImplementedError(f"{type(self).__name__} does not define build()")

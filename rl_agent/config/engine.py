@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, ClassVar
 
+from typing_extensions import override
+
 from rl_agent.config.plug_in import PlugInConfig
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ class EngineConfig(PlugInConfig):
     gpu_memory_utilization: float | None = None
     """Share of the GPU's memory that the engine takes; null: the engine's own default."""
 
+    @override
     def build(self) -> EngineServer:
         """Return the server, which is also the factory of its clients."""
         raise NotImplementedError(f"{type(self).__name__} does not define build()")

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+from typing_extensions import override
+
 from rl_agent.config.plug_in import PlugInConfig
 
 if TYPE_CHECKING:
@@ -56,6 +58,7 @@ class GraderConfig(PlugInConfig):
     parser_timeout_s: float = 60.0
     """Of a data set's log parser."""
 
+    @override
     def build(self) -> Grader:
         """Return the grader."""
         raise NotImplementedError(f"{type(self).__name__} does not define build()")

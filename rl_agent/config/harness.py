@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
+from typing_extensions import override
+
 from rl_agent.config.plug_in import PlugInConfig
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ class HarnessConfig(PlugInConfig):
     dialect: ClassVar[str] = ""
     """Dotted path of the adapter dialect (a class) that the CLI speaks."""
 
+    @override
     def build(self) -> Harness:
         """Return the harness."""
         raise NotImplementedError(f"{type(self).__name__} does not define build()")

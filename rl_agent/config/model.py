@@ -35,6 +35,7 @@ class ModelConfig(PlugInConfig):
     hf_config: dict[str, Any] = field(default_factory=dict)
     """Shape fields of the published config.json, for `job=plan` where `path` is null. A run reads the folder."""
 
+    @override
     def build(self) -> PolicyFolder:
         """Return the provider of the model's folder."""
         raise NotImplementedError(f"{type(self).__name__} does not define build()")

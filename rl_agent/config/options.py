@@ -16,7 +16,7 @@ import dataclasses
 import importlib
 import inspect
 import pkgutil
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from hydra._internal.core_plugins.file_config_source import FileConfigSource
 from hydra._internal.core_plugins.importlib_resources_config_source import ImportlibResourcesConfigSource
@@ -151,7 +151,7 @@ def _typed(result: ConfigResult) -> ConfigResult:
         if key not in fields:
             raise ConfigError(f"unknown key `{key}` of {path}.{did_you_mean(key, fields)} Keys: {', '.join(fields)}.")
     try:
-        typed = OmegaConf.merge(OmegaConf.structured(kind), values)
+        typed = cast("DictConfig", OmegaConf.merge(OmegaConf.structured(kind), values))
     except OmegaConfBaseException as error:
         raise ConfigError(f"{result.path}: {str(error).splitlines()[0]}") from error
     if defaults is not None:

@@ -4,11 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from rl_agent.config.grader import GraderConfig
-    from rl_agent.config.harness import HarnessConfig
 
 
 class SaveRollouts(StrEnum):
@@ -97,12 +92,3 @@ class RolloutConfig:
     save: SaveRollouts = SaveRollouts.all
     failures: FailuresConfig = field(default_factory=FailuresConfig)
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
-
-
-GUARD_MARGIN_S: Final = 180.0
-"""What a rollout may take beyond agent and grading before its guard fires."""
-
-
-def guard_s(rollout: RolloutConfig, harness: HarnessConfig, grader: GraderConfig) -> float:
-    """Return how long a whole rollout may take."""
-    return rollout.guard_s or harness.time_budget_s + grader.timeout_s + GUARD_MARGIN_S

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from omegaconf import MISSING
 
@@ -20,6 +21,9 @@ from rl_agent.config.sandbox import SandboxConfig
 from rl_agent.config.tracking import TrackingConfig
 from rl_agent.config.trainer import TrainerConfig
 from rl_agent.config.weights import WeightsConfig
+
+GUARD_MARGIN_S: Final = 180.0
+"""What a rollout may take beyond agent and grading before its guard fires."""
 
 
 @dataclass(kw_only=True)
@@ -50,3 +54,8 @@ class Config:
     """Where run folders are made: `<output>/<date>/<time>/`."""
     tuned_for: str | None = None
     """`model.name` of the only model that an experiment's values fit; null: any."""
+
+    @property
+    def guard_s(self) -> float:
+        """How long a whole rollout may take."""
+        return self.rollout.guard_s or self.harness.time_budget_s + self.grader.timeout_s + GUARD_MARGIN_S

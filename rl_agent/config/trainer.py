@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from rl_agent.config.plug_in import PlugInConfig
 
 if TYPE_CHECKING:
@@ -50,6 +52,7 @@ class TrainerConfig(PlugInConfig):
         """Number of ranks that the layout needs."""
         return self.data_parallel * self.tensor_parallel * self.pipeline_parallel * self.context_parallel
 
+    @override
     def build(self) -> Trainer:
         """Return one rank of the trainer."""
         raise NotImplementedError(f"{type(self).__name__} does not define build()")

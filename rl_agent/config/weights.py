@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from typing_extensions import override
+
 from rl_agent.config.plug_in import PlugInConfig
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ class WeightsConfig(PlugInConfig):
     bucket_mb: int = 0
     """Memory that the transport holds on each side while weights travel; 0: none."""
 
+    @override
     def build(self) -> WeightSender:
         """Return the trainer's half."""
         raise NotImplementedError(f"{type(self).__name__} does not define build()")

@@ -8,7 +8,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from rl_agent.config.rollout import guard_s
 from rl_agent.errors import ConfigError
 from rl_agent.plan.memory import Copies, EngineMemory, Term, engine_memory, total_gb, trainer_memory
 from rl_agent.plan.parameters import count_parameters
@@ -123,7 +122,7 @@ def planned_work(config: Config) -> Work:
         max_context_tokens=rollout.max_context_tokens,
         max_concurrent=rollout.max_concurrent,
         agent_budget_s=config.harness.time_budget_s,
-        guard_s=guard_s(rollout, config.harness, config.grader),
+        guard_s=config.guard_s,
         synchronous=rollout.mode.value == SYNC or config.algo.max_staleness == 0,
     )
 
@@ -204,7 +203,7 @@ def _say_engine(console: Console, config: Config, job: PlanConfig, engine: Engin
 
 def _say_shared(console: Console, config: Config, job: PlanConfig, terms: list[Term]) -> list[str]:
     """The engine sleeps while the trainer works; while it samples, the trainer's weights, gradients and optimizer stay where they are."""
-    share = job.gpu_memory_gb * config.engine.gpu_memory_utilization
+    share = job.gpu_memory_gb * (config.engine.gpu_memory_utilization or 0.0)
     resident = sum(term.gb for term in terms if term.name in RESIDENT)
     room = job.gpu_memory_gb * (1 - job.reserve)
     console.say(

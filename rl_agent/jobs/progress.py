@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from rl_agent.cluster.bring_up import Cluster, Trainers
     from rl_agent.config.schema import Config
+    from rl_agent.jobs.configs import TrainConfig
     from rl_agent.jobs.held_out import HeldOut
     from rl_agent.rollout.driver import Driver
     from rl_agent.rollout.group import Group, Rollout
@@ -33,6 +34,7 @@ class Progress:
     def __init__(
         self,
         config: Config,
+        job: TrainConfig,
         folder: RunFolder,
         tracker: Tracker,
         console: Console,
@@ -43,6 +45,7 @@ class Progress:
         self._last_step = last_step
         self.folder = folder
         self._config = config
+        self._job = job
         self._tracker = tracker
         self._console = console
         self._held_out = held_out
@@ -84,7 +87,7 @@ class Progress:
         self, trainers: Trainers, step: int, metrics: Mapping[str, float], groups: Sequence[Group]
     ) -> None:
         """Measure, record and export. `step` counts steps that are done; `groups` are what it trained on."""
-        job = self._config.job
+        job = self._job
         figures = {**metrics, **self._seconds}
         if "time/rollout" in figures:
             figures["tokens/per_second"] = figures["tokens/sampled"] / figures["time/rollout"]
@@ -102,7 +105,7 @@ class Progress:
 
         The driver's ledger is on the disk before the checkpoint counts, and the driver is told once it does.
         """
-        job = self._config.job
+        job = self._job
         if step % job.save_every and step != self._last_step:
             return
         if self._saving is not None:
@@ -117,7 +120,7 @@ class Progress:
         if driver is not None:
             await asyncio.to_thread(driver.flush)
         state = {"weight_version": step, "seed": self._config.seed}
-        await asyncio.to_thread(self.folder.finish_checkpoint, step, state, self._config.job.keep_checkpoints)
+        await asyncio.to_thread(self.folder.finish_checkpoint, step, state, self._job.keep_checkpoints)
         if driver is not None:
             driver.saved(step)
 

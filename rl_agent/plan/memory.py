@@ -13,7 +13,7 @@ from rl_agent.config.trainer import Precision
 from rl_agent.plan.parameters import count_parameters
 
 if TYPE_CHECKING:
-    from rl_agent.trainer.megatron import MegatronConfig
+    from rl_agent.config.trainer import TrainerConfig
     from rl_agent.trainer.shape import ModelShape
 
 GB: Final = 1e9
@@ -47,7 +47,7 @@ def total_gb(terms: list[Term]) -> float:
 
 
 def trainer_memory(
-    shape: ModelShape, trainer: MegatronConfig, *, longest: int, bucket_gb: float, copies: Copies
+    shape: ModelShape, trainer: TrainerConfig, *, longest: int, bucket_gb: float, copies: Copies
 ) -> list[Term]:
     """Of one trainer rank. `longest`: tokens of the longest segment, which goes alone if it exceeds `micro_batch_tokens`."""
     parameters = count_parameters(shape)
@@ -95,7 +95,7 @@ def trainer_memory(
     return terms
 
 
-def _activations(shape: ModelShape, trainer: MegatronConfig, longest: int, bytes_each: int) -> list[Term]:
+def _activations(shape: ModelShape, trainer: TrainerConfig, longest: int, bytes_each: int) -> list[Term]:
     """With recompute: each layer's input, and one layer (the largest) while it is computed again. Without: all of every layer.
 
     A pipeline stage holds a part of the layers, and as many micro-batches at a time as there are stages: that comes out as one of all layers.

@@ -20,9 +20,7 @@ from urllib.parse import urlsplit
 from typing_extensions import override
 
 from rl_agent import secrets
-from rl_agent.config.grader import grading_s
 from rl_agent.config.plug_in import Problem
-from rl_agent.config.rollout import GUARD_MARGIN_S, guard_s
 from rl_agent.config.sandbox import Network, RemoteSandboxConfig
 from rl_agent.errors import ConfigError, ImageError, SandboxError
 from rl_agent.ports import is_loopback
@@ -93,13 +91,12 @@ class E2BSandboxConfig(RemoteSandboxConfig):
         if not self.has_local_gateway:
             hint = " Or run `python -m rl_agent.sandboxes.gateway` on this machine and set sandbox.api_url to it."
             yield from self.unreachable_adapter(config, sandboxes=f"sandboxes of {self.api_url or 'E2B'}", hint=hint)
-        rollout_s = guard_s(config.rollout, config.harness, config.grader)
-        grader_s = grading_s(config.grader.setup_timeout_s, config.grader.timeout_s)
+        rollout_s = config.guard_s
+        grader_s = config.grader.sandbox_lifetime_s
         if rollout_s > self.max_lifetime_s:
             yield Problem(
                 "sandbox.max_lifetime_s",
-                f"{self.max_lifetime_s:g} s is less than the {rollout_s:g} s that a rollout may take (agent, grading and "
-                f"{GUARD_MARGIN_S:g} s).",
+                f"{self.max_lifetime_s:g} s is less than the {rollout_s:g} s that a rollout may take.",
                 "Lower harness.time_budget_s or grader.timeout_s, or raise it if the account allows more.",
             )
         elif grader_s > self.max_lifetime_s:
