@@ -57,7 +57,7 @@ class RolloutWorker:
         harness: Harness = build(config.harness, Harness)
         grader: Grader = build(config.grader, Grader)
         server: EngineServer = build(config.engine, EngineServer)
-        harness.assets  # noqa: B018 (a CLI that was not fetched fails here, once)
+        assets = harness.assets  # a CLI that was not fetched fails here, once
         await booting.sweep()
         keep = config.adapter.history_reasoning is HistoryReasoning.keep
         pool = WarmPool(booting, size=rollout.warm_sandboxes)
@@ -82,6 +82,7 @@ class RolloutWorker:
                 runner = EpisodeRunner(
                     provider=MeteredProvider(pool, self._meter),
                     harness=harness,
+                    assets=assets,
                     grader=grader,
                     adapter=adapter,
                     advertise_host=config.adapter.advertise_host,

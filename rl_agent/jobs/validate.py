@@ -21,7 +21,8 @@ from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedC
 from rl_agent.config.load import build
 from rl_agent.errors import ConfigError, GraderError, InfraError, SetupError
 from rl_agent.graders.base import Grader, Verdict, VerdictStatus
-from rl_agent.rollout.attempts import backoff_s, run_attempts
+from rl_agent.rollout.attempts import run_attempts
+from rl_agent.rollout.failures import backoff_s
 from rl_agent.run_folder import QUARANTINE, write_atomic
 from rl_agent.sandboxes.base import SandboxProvider
 from rl_agent.tasks.source import TaskSource

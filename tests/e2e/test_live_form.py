@@ -56,6 +56,7 @@ async def record(config: Config, task: ToyTask, scratch: Path) -> Rollout:
             runner = EpisodeRunner(
                 provider=build(config.sandbox),
                 harness=harness,
+                assets=harness.assets,
                 grader=build(config.grader),
                 adapter=adapter,
                 advertise_host=None,
