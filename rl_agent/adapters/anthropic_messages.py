@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from rl_agent.adapters.base import Action, Fault, HttpReply, ParsedRequest
+from rl_agent.adapters.base import Action, HttpReply, ParsedRequest, RefusalReason
 from rl_agent.adapters.body import (
     block_text,
     blocks_text,
@@ -37,15 +37,15 @@ _COMPACTION: Final = "CRITICAL: Respond with TEXT ONLY. Do NOT call any tools."
 _SIGNATURE: Final = "rl_agent:"
 """A thinking block's signature is this and the turn's id: the client echoes it."""
 _STATUS: Final = {
-    Fault.MALFORMED: (400, "invalid_request_error"),
-    Fault.UNAUTHORIZED: (401, "authentication_error"),
-    Fault.NOT_FOUND: (404, "not_found_error"),
-    Fault.TOO_LARGE: (413, "request_too_large"),
-    Fault.CONTEXT_FULL: (400, "invalid_request_error"),
-    Fault.OVERLOADED: (529, "overloaded_error"),
-    Fault.SESSION_OVER: (400, "invalid_request_error"),
+    RefusalReason.MALFORMED: (400, "invalid_request_error"),
+    RefusalReason.UNAUTHORIZED: (401, "authentication_error"),
+    RefusalReason.NOT_FOUND: (404, "not_found_error"),
+    RefusalReason.TOO_LARGE: (413, "request_too_large"),
+    RefusalReason.CONTEXT_FULL: (400, "invalid_request_error"),
+    RefusalReason.OVERLOADED: (529, "overloaded_error"),
+    RefusalReason.SESSION_OVER: (400, "invalid_request_error"),
 }
-_MAY_RETRY: Final = frozenset({Fault.CONTEXT_FULL, Fault.OVERLOADED})
+_MAY_RETRY: Final = frozenset({RefusalReason.CONTEXT_FULL, RefusalReason.OVERLOADED})
 
 
 class AnthropicMessages:
@@ -134,7 +134,7 @@ class AnthropicMessages:
         """The refusal in the vendor's envelope; the client compacts or ends at a full context and ends at the rest."""
         status, kind = _STATUS[refusal.fault]
         message = refusal.message
-        if refusal.fault is Fault.CONTEXT_FULL:
+        if refusal.fault is RefusalReason.CONTEXT_FULL:
             message = f"prompt is too long: {refusal.prompt_tokens} tokens > {refusal.max_tokens} maximum"
         body = orjson.dumps({"type": "error", "error": {"type": kind, "message": message}})
         # without the header the client would send a refused request again, up to ten times; a full context it may answer

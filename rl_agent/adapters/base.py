@@ -20,7 +20,7 @@ class Action(StrEnum):
     COUNT_TOKENS = "count_tokens"
 
 
-class Fault(StrEnum):
+class RefusalReason(StrEnum):
     """Why a request gets an error instead of a reply."""
 
     MALFORMED = "malformed"
@@ -42,7 +42,7 @@ class Fault(StrEnum):
 class Refusal:
     """An error as the session means it; the dialect words it."""
 
-    fault: Fault
+    fault: RefusalReason
     message: str
     prompt_tokens: int = 0
     """For CONTEXT_FULL."""
@@ -53,7 +53,7 @@ class Refusal:
 class RefusedError(Exception):
     """A request that cannot be served, with the refusal to send."""
 
-    def __init__(self, fault: Fault, message: str) -> None:
+    def __init__(self, fault: RefusalReason, message: str) -> None:
         super().__init__(message)
         self.refusal = Refusal(fault=fault, message=message)
 

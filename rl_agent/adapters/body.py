@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from rl_agent.adapters.base import Fault, RefusedError
+from rl_agent.adapters.base import RefusalReason, RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,20 +24,20 @@ def read_body(raw: bytes) -> dict[str, Any]:
     """A request's body."""
     if raw.count(b"[") + raw.count(b"{") > _MAX_BRACKETS or raw.count(b",") > _MAX_COMMAS:
         raise RefusedError(
-            Fault.TOO_LARGE, f"the body holds more than {_MAX_BRACKETS} brackets or {_MAX_COMMAS} commas"
+            RefusalReason.TOO_LARGE, f"the body holds more than {_MAX_BRACKETS} brackets or {_MAX_COMMAS} commas"
         )
     try:
         body = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
-        raise RefusedError(Fault.MALFORMED, f"the body is not JSON: {error}") from error
+        raise RefusedError(RefusalReason.MALFORMED, f"the body is not JSON: {error}") from error
     if not isinstance(body, dict):
-        raise RefusedError(Fault.MALFORMED, "the body is not a JSON object")
+        raise RefusedError(RefusalReason.MALFORMED, "the body is not a JSON object")
     return body
 
 
 def refuse(place: str, wanted: str) -> RefusedError:
     """The error for a wrong value."""
-    return RefusedError(Fault.MALFORMED, f"{place}: {wanted}")
+    return RefusedError(RefusalReason.MALFORMED, f"{place}: {wanted}")
 
 
 def text_of(value: Any, place: str) -> str:

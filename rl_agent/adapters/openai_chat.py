@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from rl_agent.adapters.base import Action, Fault, HttpReply, ParsedRequest
+from rl_agent.adapters.base import Action, HttpReply, ParsedRequest, RefusalReason
 from rl_agent.adapters.body import (
     blocks_text,
     compile_drops,
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     from rl_agent.adapters.base import Refusal, Reply
 
 _STATUS: Final = {
-    Fault.MALFORMED: (400, "invalid_request_error", "invalid_request"),
-    Fault.UNAUTHORIZED: (401, "invalid_request_error", "invalid_api_key"),
-    Fault.NOT_FOUND: (404, "invalid_request_error", "not_found"),
-    Fault.TOO_LARGE: (413, "invalid_request_error", "request_too_large"),
-    Fault.CONTEXT_FULL: (400, "invalid_request_error", "context_length_exceeded"),
-    Fault.OVERLOADED: (503, "server_error", "overloaded"),
-    Fault.SESSION_OVER: (400, "invalid_request_error", "session_over"),
+    RefusalReason.MALFORMED: (400, "invalid_request_error", "invalid_request"),
+    RefusalReason.UNAUTHORIZED: (401, "invalid_request_error", "invalid_api_key"),
+    RefusalReason.NOT_FOUND: (404, "invalid_request_error", "not_found"),
+    RefusalReason.TOO_LARGE: (413, "invalid_request_error", "request_too_large"),
+    RefusalReason.CONTEXT_FULL: (400, "invalid_request_error", "context_length_exceeded"),
+    RefusalReason.OVERLOADED: (503, "server_error", "overloaded"),
+    RefusalReason.SESSION_OVER: (400, "invalid_request_error", "session_over"),
 }
 _PATHS: Final = frozenset({"/v1/chat/completions", "/chat/completions"})
 _ROLES: Final = {"system": Role.SYSTEM, "developer": Role.SYSTEM, "user": Role.USER}
@@ -120,13 +120,13 @@ class OpenAIChat:
         """The refusal in the vendor's envelope; its SDKs try again only where they may."""
         status, kind, code = _STATUS[refusal.fault]
         message = refusal.message
-        if refusal.fault is Fault.CONTEXT_FULL:
+        if refusal.fault is RefusalReason.CONTEXT_FULL:
             message = (
                 f"This model's maximum context length is {refusal.max_tokens} tokens. However, your messages resulted in "
                 f"{refusal.prompt_tokens} tokens."
             )
         body = orjson.dumps({"error": {"message": message, "type": kind, "code": code, "param": None}})
-        headers = {} if refusal.fault is Fault.OVERLOADED else {"x-should-retry": "false"}
+        headers = {} if refusal.fault is RefusalReason.OVERLOADED else {"x-should-retry": "false"}
         return HttpReply(status=status, body=body, headers=headers)
 
     def error_event(self, refusal: Refusal, *, sent: int) -> bytes:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from rl_agent.adapters.base import Action, Fault, HttpReply, ParsedRequest
+from rl_agent.adapters.base import Action, HttpReply, ParsedRequest, RefusalReason
 from rl_agent.adapters.body import compile_drops, header, limit_of, optional_text, refuse
 from rl_agent.adapters.responses_input import read_input, read_tools
 from rl_agent.adapters.sse import event
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from rl_agent.tokens.messages import ToolCall, ToolSpec
 
 _STATUS: Final = {
-    Fault.MALFORMED: (400, "invalid_request_error", "invalid_prompt"),
-    Fault.UNAUTHORIZED: (401, "invalid_request_error", "invalid_api_key"),
-    Fault.NOT_FOUND: (404, "invalid_request_error", "not_found"),
-    Fault.TOO_LARGE: (413, "invalid_request_error", "request_too_large"),
-    Fault.CONTEXT_FULL: (400, "invalid_request_error", "context_length_exceeded"),
-    Fault.OVERLOADED: (503, "server_error", "server_error"),
-    Fault.SESSION_OVER: (400, "invalid_request_error", "invalid_prompt"),
+    RefusalReason.MALFORMED: (400, "invalid_request_error", "invalid_prompt"),
+    RefusalReason.UNAUTHORIZED: (401, "invalid_request_error", "invalid_api_key"),
+    RefusalReason.NOT_FOUND: (404, "invalid_request_error", "not_found"),
+    RefusalReason.TOO_LARGE: (413, "invalid_request_error", "request_too_large"),
+    RefusalReason.CONTEXT_FULL: (400, "invalid_request_error", "context_length_exceeded"),
+    RefusalReason.OVERLOADED: (503, "server_error", "server_error"),
+    RefusalReason.SESSION_OVER: (400, "invalid_request_error", "invalid_prompt"),
 }
 """SESSION_OVER must be 400: it fails the client's turn at once, while 429 and 5xx are told apart or retried."""
 _PATHS: Final = frozenset({"/v1/responses", "/responses"})
@@ -118,7 +118,7 @@ class OpenAIResponses:
 
 
 def _words(refusal: Refusal) -> str:
-    if refusal.fault is not Fault.CONTEXT_FULL:
+    if refusal.fault is not RefusalReason.CONTEXT_FULL:
         return refusal.message
     return (
         f"Your input exceeds the context window of this model: {refusal.prompt_tokens} tokens, "

@@ -21,7 +21,7 @@ from aiohttp import web
 
 from rl_agent.adapters import sse
 from rl_agent.adapters.access_log import FailuresAndSlowOnes
-from rl_agent.adapters.base import Action, Fault, Refusal, RefusedError
+from rl_agent.adapters.base import Action, Refusal, RefusalReason, RefusedError
 from rl_agent.adapters.body import read_body
 from rl_agent.adapters.gate import LoopGate
 from rl_agent.adapters.record import AdapterLimits
@@ -166,16 +166,18 @@ class AdapterServer:
         dialect = next((d for d in self._dialects if d.action(path)), self._dialects[0])
         session = self._sessions.get(session_id)
         if session is None or session.closing:
-            return _http(dialect.error(Refusal(fault=Fault.UNAUTHORIZED, message="unknown or closed session")))
+            return _http(dialect.error(Refusal(fault=RefusalReason.UNAUTHORIZED, message="unknown or closed session")))
         if request.method in {"GET", "HEAD"} and not path.endswith("/models"):
             return _json(b"{}")  # clients probe their base URL, some without a key; it tells them nothing
         if not _has_token(request, session.token):
-            return _http(dialect.error(Refusal(fault=Fault.UNAUTHORIZED, message="wrong token")))
+            return _http(dialect.error(Refusal(fault=RefusalReason.UNAUTHORIZED, message="wrong token")))
         if request.method == "GET":
             return _json(_MODELS)
         action = dialect.action(path) if request.method == "POST" else None
         if action is None:
-            return _http(dialect.error(Refusal(fault=Fault.NOT_FOUND, message=f"no route {request.method} {path}")))
+            return _http(
+                dialect.error(Refusal(fault=RefusalReason.NOT_FOUND, message=f"no route {request.method} {path}"))
+            )
         try:
             with session.slot():
                 return await self._answer(request, session, dialect, action)
@@ -201,7 +203,7 @@ class AdapterServer:
             raw = await request.read()
         except web.HTTPRequestEntityTooLarge as error:
             limit = self._limits.max_body_bytes
-            raise RefusedError(Fault.TOO_LARGE, f"the body is over the limit of {limit} bytes") from error
+            raise RefusedError(RefusalReason.TOO_LARGE, f"the body is over the limit of {limit} bytes") from error
         headers = {name.lower(): value for name, value in request.headers.items()}
         if len(raw) < _THREAD_BYTES and raw.count(b"{") < _THREAD_OBJECTS:
             async with self._gate.piece():
@@ -285,7 +287,7 @@ def _parse(dialect: Dialect, raw: bytes, headers: Mapping[str, str]) -> ParsedRe
         raise
     except Exception as error:
         _LOG.exception("%s stumbled over a request", dialect.name)
-        raise RefusedError(Fault.MALFORMED, f"the request cannot be read: {type(error).__name__}") from error
+        raise RefusedError(RefusalReason.MALFORMED, f"the request cannot be read: {type(error).__name__}") from error
 
 
 def _split(path: str) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from rl_agent.adapters.base import Fault, Refusal, RefusedError, Reply
+from rl_agent.adapters.base import Refusal, RefusalReason, RefusedError, Reply
 from rl_agent.adapters.gate import LoopGate
 from rl_agent.adapters.generate import Parts, generate_whole
 from rl_agent.adapters.record import AdapterLimits, SessionRecord, SessionStats
@@ -109,7 +109,7 @@ class Session:
         """Room for one request, to be taken before its body is read: bodies in reading fill the memory. Raises RefusedError."""
         if self._slots >= self._limits.max_concurrent:
             self.stats.overloaded += 1
-            raise RefusedError(Fault.OVERLOADED, "too many requests at once")
+            raise RefusedError(RefusalReason.OVERLOADED, "too many requests at once")
         self._slots += 1
         try:
             yield
@@ -143,7 +143,7 @@ class Session:
                     return len((await self._prompt(located, request)).tokens)
                 except Exception as error:  # whatever it is: nothing was changed, and the request is refused
                     raise RefusedError(
-                        Fault.MALFORMED, f"the conversation cannot be shown to the model: {error}"
+                        RefusalReason.MALFORMED, f"the conversation cannot be shown to the model: {error}"
                     ) from error
 
     @contextmanager
@@ -369,11 +369,11 @@ class Session:
 
     def _over(self) -> Refusal:
         cause = f": {self.failure}" if self.failure is not None else ""
-        return Refusal(fault=Fault.SESSION_OVER, message=f"this run is over{cause}")
+        return Refusal(fault=RefusalReason.SESSION_OVER, message=f"this run is over{cause}")
 
     def _full(self, tokens: int) -> Refusal:
         return Refusal(
-            fault=Fault.CONTEXT_FULL,
+            fault=RefusalReason.CONTEXT_FULL,
             message="the context is full",
             prompt_tokens=tokens,
             max_tokens=self._limits.max_context_tokens - 1,
@@ -381,7 +381,7 @@ class Session:
 
 
 def _unshowable(error: Exception) -> Refusal:
-    return Refusal(fault=Fault.MALFORMED, message=f"the conversation cannot be shown to the model: {error}")
+    return Refusal(fault=RefusalReason.MALFORMED, message=f"the conversation cannot be shown to the model: {error}")
 
 
 def _settled(outcome: Reply | Refusal) -> _Flight:

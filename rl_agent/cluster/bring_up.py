@@ -15,13 +15,13 @@ from ray._private.authentication.authentication_token_setup import maybe_enable_
 from rl_agent.cluster.calls import Actor
 from rl_agent.cluster.nodes import PACKAGE, require_nodes
 from rl_agent.cluster.own_node import own_node
-from rl_agent.cluster.placement import Placement
+from rl_agent.cluster.placement import RayPlacement
 from rl_agent.cluster.policy_server import PolicyServer
 from rl_agent.cluster.policy_servers import PolicyServers
 from rl_agent.cluster.reaper import reaped
 from rl_agent.cluster.rollout_worker import RolloutWorker
 from rl_agent.cluster.rollout_workers import RolloutWorkers
-from rl_agent.cluster.situation import Situation
+from rl_agent.cluster.run_state import RunState
 from rl_agent.cluster.trainer_rank import TrainerRank
 from rl_agent.cluster.trainer_ranks import Trainers
 from rl_agent.errors import ConfigError, InfraError
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from rl_agent.cluster.calls import Process
+    from rl_agent.cluster.calls import RemoteProcess
     from rl_agent.cluster.own_node import OwnNode
     from rl_agent.config.schema import Config
     from rl_agent.engine.base import EngineLoad
@@ -55,12 +55,12 @@ class Cluster:
     """The processes of a run, as the jobs use them."""
 
     def __init__(
-        self, trainers: Trainers, servers: PolicyServers, workers: RolloutWorkers, situation: Situation, *, wakes: bool
+        self, trainers: Trainers, servers: PolicyServers, workers: RolloutWorkers, run_state: RunState, *, wakes: bool
     ) -> None:
         self.trainers = trainers
         self._servers = servers
         self._workers = workers
-        self._situation = situation
+        self._run_state = run_state
         self._wakes = wakes
 
     @property
@@ -101,7 +101,7 @@ class Cluster:
 
     async def watch(self) -> None:
         """Never returns. Raises what must end the run: a lost trainer rank, or processes that are lost too often."""
-        await self._situation.until(lambda: False)
+        await self._run_state.until(lambda: False)
 
 
 @asynccontextmanager
@@ -125,7 +125,7 @@ async def cluster(
         _ray(config, folder) as node,
         _placement(config, config.trainer.world_size if trains else 0) as placement,
     ):
-        situation = Situation()
+        run_state = RunState()
         servers: PolicyServers
 
         async def sleep() -> None:
@@ -138,7 +138,7 @@ async def cluster(
             config,
             make=functools.partial(_server, config, folder, placement),
             trainers=ranks,
-            situation=situation,
+            run_state=run_state,
             model_folder=model_folder,
             weight_backend=config.weights.backend,
         )
@@ -146,7 +146,7 @@ async def cluster(
             config,
             make=functools.partial(_worker, config, folder, placement),
             replicas=lambda: servers.set,
-            situation=situation,
+            run_state=run_state,
             model_folder=model_folder,
         )
         try:
@@ -157,11 +157,11 @@ async def cluster(
             async with asyncio.TaskGroup() as keeping:
                 watching = [keeping.create_task(servers.supervise())]
                 if trains:
-                    watching.append(keeping.create_task(ranks.watch(situation)))
+                    watching.append(keeping.create_task(ranks.watch(run_state)))
                 keeping.create_task(workers.supervise())
                 async with _time_limit(config.cluster.start_timeout_s):
                     await workers.all_ready()
-                yield Cluster(ranks, servers, workers, situation, wakes=config.cluster.colocated)
+                yield Cluster(ranks, servers, workers, run_state, wakes=config.cluster.colocated)
                 for task in watching:
                     task.cancel()
                 await _stop(workers)
@@ -170,7 +170,7 @@ async def cluster(
                 await _stop(workers, servers)
 
 
-def _ranks(config: Config, folder: RunFolder, placement: Placement) -> list[Process]:
+def _ranks(config: Config, folder: RunFolder, placement: RayPlacement) -> list[RemoteProcess]:
     world = config.trainer.world_size
     return [
         Actor(_start(TrainerRank, placement.rank(number), config, folder, number, world), f"trainer rank {number}")
@@ -178,12 +178,12 @@ def _ranks(config: Config, folder: RunFolder, placement: Placement) -> list[Proc
     ]
 
 
-def _server(config: Config, folder: RunFolder, placement: Placement, number: int) -> Process:
+def _server(config: Config, folder: RunFolder, placement: RayPlacement, number: int) -> RemoteProcess:
     options = placement.server(number) | {"max_concurrency": CALLS_AT_ONCE}
     return Actor(_start(PolicyServer, options, config, folder, number), f"policy server {number}")
 
 
-def _worker(config: Config, folder: RunFolder, placement: Placement, number: int) -> Process:
+def _worker(config: Config, folder: RunFolder, placement: RayPlacement, number: int) -> RemoteProcess:
     options = placement.worker() | {"max_concurrency": CALLS_AT_ONCE}
     return Actor(_start(RolloutWorker, options, config, folder, number), f"rollout worker {number}")
 
@@ -194,8 +194,8 @@ def _start(kind: type, options: dict[str, Any], *arguments: Any) -> Any:
 
 
 @asynccontextmanager
-async def _placement(config: Config, ranks: int) -> AsyncIterator[Placement]:
-    placement = Placement(config.cluster, ranks)
+async def _placement(config: Config, ranks: int) -> AsyncIterator[RayPlacement]:
+    placement = RayPlacement(config.cluster, ranks)
     try:
         await asyncio.to_thread(placement.require, config.cluster.start_timeout_s)
         yield placement

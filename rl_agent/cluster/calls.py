@@ -1,10 +1,10 @@
-"""Awaiting Ray: an actor's error arrives as itself, and a lost actor as an infrastructure failure that names it."""
+"""Calls to the processes of a run. An actor's error is raised unchanged; a lost actor raises an error that names it."""
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
 
 import ray
 from ray.exceptions import ObjectLostError, RayActorError, RayError, RayTaskError
@@ -12,60 +12,76 @@ from ray.exceptions import ObjectLostError, RayActorError, RayError, RayTaskErro
 from rl_agent.errors import InfraError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
 END_S: Final = 15.0
-"""How long the end of a cancelled call is waited for: what it leaves, such as a sandbox, is gone within 5 s."""
+"""Time limit for the end of a cancelled call. Its sandbox is closed within 5 s."""
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class LostActorError(InfraError):
-    """A process of the run is gone, or the node that it was on."""
+    """A process of the run is lost, or its node."""
 
 
-class Process(Protocol):
-    """A process of a run whose methods can be called from this one."""
+class RemoteProcess(Protocol):
+    """A process of the run whose methods can be called from this one. Use `remote` for calls that mypy can check."""
 
     async def call(self, method: str, *arguments: Any, ends: bool = False) -> Any:
-        """Call a method. Raises what it raises, LostActorError when the process is gone.
+        """Call a method. Raises the errors of the method, or LostActorError if the process is lost.
 
-        Cancelling the wait cancels the call; with `ends`, the cancelled call is waited for.
+        Cancelling the wait cancels the call. With `ends`, a cancelled wait lasts until the call has ended.
         """
 
     def kill(self) -> None:
-        """End the process at once, with all that it started; safe to call twice."""
+        """Kill the process and everything that it started. A second call does nothing."""
 
 
 class Actor:
-    """See `Process`: an actor of Ray's."""
+    """A Ray actor as a `RemoteProcess`."""
 
     def __init__(self, handle: Any, who: str) -> None:
         self._handle = handle
         self.who = who
 
     async def call(self, method: str, *arguments: Any, ends: bool = False) -> Any:
-        """See `Process`."""
+        """See `RemoteProcess`."""
         return await result(getattr(self._handle, method).remote(*arguments), self.who, ends=ends)
 
     def kill(self) -> None:
-        """See `Process`."""
+        """See `RemoteProcess`."""
         with suppress(RayError):
             ray.kill(self._handle)
 
 
+def remote(
+    process: RemoteProcess, method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]], *, ends: bool = False
+) -> Callable[P, Coroutine[Any, Any, R]]:
+    """Return `method` (of the actor's class) bound to a process, for positional arguments. See `RemoteProcess.call`."""
+
+    async def call(*arguments: P.args, **named: P.kwargs) -> R:
+        assert not named, f"{method.__name__}: remote calls take positional arguments only"
+        found: R = await process.call(method.__name__, *arguments, ends=ends)
+        return found
+
+    return call
+
+
 def share(value: Any) -> Any:
-    """A large argument of calls to several processes: Ray copies it once, not once a call, and each node fetches it once."""
+    """Return a large argument in a form that Ray copies once, not once per call. Each node fetches it once."""
     return ray.put(value)
 
 
-async def stop(up: Sequence[Process], others: Sequence[Process]) -> None:
-    """Let each process that is up end what it has started. One that is not, and may never be, is not waited for."""
+async def stop(up: Sequence[RemoteProcess], others: Sequence[RemoteProcess]) -> None:
+    """Stop the processes that are `up` and let them clean up. Kill the `others`, which may never come up."""
     for process in others:
         process.kill()
     await asyncio.gather(*(process.call("stop") for process in up), return_exceptions=True)
 
 
 async def result(reference: Awaitable[Any], who: str, *, ends: bool = False) -> Any:
-    """What a remote call returns. Cancelling the wait cancels the call, and with `ends` waits for its end."""
+    """Return the result of a remote call. Cancelling the wait cancels the call. See `RemoteProcess.call` for `ends`."""
     try:
         return await reference
     except RayTaskError as error:

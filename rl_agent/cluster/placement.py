@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rl_agent.config.cluster import ClusterConfig
 
 
-class Placement:
+class RayPlacement:
     """Ray options of each kind of process. The trainer's ranks, and engines that share their GPUs, have a placement group."""
 
     def __init__(self, cluster: ClusterConfig, ranks: int) -> None:

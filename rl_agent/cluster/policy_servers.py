@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from rl_agent.cluster.calls import stop
-from rl_agent.cluster.situation import RestartLimit
+from rl_agent.cluster.calls import remote, stop
+from rl_agent.cluster.policy_server import PolicyServer
+from rl_agent.cluster.run_state import RestartLimit
 from rl_agent.config.engine import UpdateMode
 from rl_agent.engine.base import EngineLoad, total_load
 from rl_agent.engine.replicas import ReplicaSet
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from rl_agent.cluster.calls import Process
-    from rl_agent.cluster.situation import Situation
+    from rl_agent.cluster.calls import RemoteProcess
+    from rl_agent.cluster.run_state import RunState
     from rl_agent.cluster.trainer_ranks import Trainers
     from rl_agent.config.schema import Config
     from rl_agent.tokens.turn import Int32
@@ -41,7 +42,7 @@ LOSS_GRACE_S: Final = 10.0
 @dataclass(slots=True, eq=False)
 class _Replica:
     number: int
-    process: Process
+    process: RemoteProcess
     limit: RestartLimit
     life: int = 0
     """How often it was started again."""
@@ -63,16 +64,16 @@ class PolicyServers:
         self,
         config: Config,
         *,
-        make: Callable[[int], Process],
+        make: Callable[[int], RemoteProcess],
         trainers: Trainers,
-        situation: Situation,
+        run_state: RunState,
         model_folder: Path,
         weight_backend: str,
     ) -> None:
         cluster = config.cluster
         self._make = make
         self._trainers = trainers
-        self._situation = situation
+        self._run_state = run_state
         self._start_arguments = (model_folder, weight_backend)
         self._start_timeout_s = cluster.start_timeout_s
         self._workers = config.engine.tensor_parallel
@@ -84,7 +85,7 @@ class PolicyServers:
         self._turn = asyncio.Lock()
         self._version: int | None = None
         self._probe_tokens: Int32 = np.zeros(0, dtype=np.int32)
-        self._fetchable: tuple[WeightUpdate | None, Probe] | None = None
+        self._fetchable: tuple[WeightUpdate, Probe] | None = None
         self._streams = False
         self._group: Mapping[_Replica, int] = {}
         """Whom the trainer sends to, and how often each had been started again then."""
@@ -110,7 +111,7 @@ class PolicyServers:
 
     async def serving(self) -> None:
         """Wait until one serves. Raises what ends the run."""
-        await self._situation.until(lambda: any(replica.serving for replica in self._replicas))
+        await self._run_state.until(lambda: any(replica.serving for replica in self._replicas))
 
     async def supervise(self) -> None:
         """Start lost ones again, as long as this is not cancelled."""
@@ -133,45 +134,45 @@ class PolicyServers:
     async def load(self) -> EngineLoad:
         """How busy they are together."""
         serving = [replica for replica in self._replicas if replica.serving]
-        loads = await asyncio.gather(*(r.process.call("load") for r in serving), return_exceptions=True)
+        loads = await asyncio.gather(*(remote(r.process, PolicyServer.load)() for r in serving), return_exceptions=True)
         if bugs := [found for found in loads if isinstance(found, Exception) and not isinstance(found, InfraError)]:
             raise bugs[0]
         return total_load(found for found in loads if isinstance(found, EngineLoad))
 
     async def sleep(self) -> None:
         """Give the memory of their accelerators to the trainer."""
-        await self._all("sleep")
+        await self._all(PolicyServer.sleep)
 
     async def wake(self) -> None:
         """Take it back."""
-        await self._all("wake")
+        await self._all(PolicyServer.wake)
 
     async def stop(self) -> None:
         """End all of them."""
         replicas = self._replicas
         await stop([r.process for r in replicas if r.url is not None], [r.process for r in replicas if r.url is None])
 
-    async def _all(self, method: str) -> None:
-        await asyncio.gather(*(r.process.call(method) for r in self._replicas if r.url is not None))
+    async def _all(self, method: Callable[[PolicyServer], Coroutine[Any, Any, None]]) -> None:
+        await asyncio.gather(*(remote(r.process, method)() for r in self._replicas if r.url is not None))
 
     async def _start(self, replica: _Replica) -> None:
-        replica.url = str(await replica.process.call("start", *self._start_arguments))
+        replica.url = await remote(replica.process, PolicyServer.start)(*self._start_arguments)
 
     async def _keep(self, replica: _Replica) -> None:
         """Whenever it ends, start it again."""
         while True:
             try:
-                await replica.process.call("watch")
+                await remote(replica.process, PolicyServer.watch)()
             except InfraError as error:
                 reason: InfraError | None = error
             else:
                 return
             while reason is not None:
                 replica.url, replica.serving = None, False
-                self._situation.changed()
+                self._run_state.changed()
                 log.warning("%s is down: %s", replica.name, reason)
                 if not replica.limit.allows(time.monotonic()):
-                    self._situation.end(InfraError(replica.limit.told(replica.name, reason)))
+                    self._run_state.end(InfraError(replica.limit.message(replica.name, reason)))
                     return
                 reason = await self._start_again(replica)
 
@@ -190,7 +191,7 @@ class PolicyServers:
         except TimeoutError:
             return InfraError(f"it was not up after cluster.start_timeout_s={self._start_timeout_s:.0f} s")
         log.warning("%s is back at %s, with weights number %s", replica.name, replica.url, self._version)
-        self._situation.changed()
+        self._run_state.changed()
         return None
 
     async def _catch_up(self, replica: _Replica) -> None:
@@ -199,7 +200,8 @@ class PolicyServers:
         if self._version is None:
             replica.serving = True
         elif self._fetchable is not None:
-            replica.difference = await replica.process.call("push", *self._fetchable)
+            update, probe = self._fetchable
+            replica.difference = await remote(replica.process, PolicyServer.push)(update, probe)
             replica.serving = True
         else:
             # No step may come in between. It waits no longer than a push can take: both halves have the backend's time limit.
@@ -221,11 +223,12 @@ class PolicyServers:
         self._streams = announced is not None
         if announced is None:
             update = await self._trainers.push(self._version)
+            assert update is not None, "the sender neither announced the weights nor says how to fetch them"
             self._fetchable = update, probe
             await self._fetch(group, update, probe)
         elif members:
             await self._send(group, announced, probe)
-        self._situation.changed()
+        self._run_state.changed()
 
     async def _held(self, members: Sequence[_Replica]) -> list[_Replica]:
         """Those that stand still now. Without this a sender would wait for the longest reply of all."""
@@ -234,7 +237,7 @@ class PolicyServers:
         async def one(member: _Replica) -> None:
             life = member.life
             try:
-                await member.process.call("hold")
+                await remote(member.process, PolicyServer.hold)()
                 held.append(member)
             except InfraError as error:
                 if not await self._is_lost({member: life}):
@@ -243,12 +246,12 @@ class PolicyServers:
         await self._together(one(member) for member in members)
         return [member for member in members if member in held and member.url is not None]
 
-    async def _fetch(self, group: Mapping[_Replica, int], update: WeightUpdate | None, probe: Probe) -> None:
+    async def _fetch(self, group: Mapping[_Replica, int], update: WeightUpdate, probe: Probe) -> None:
         """Each by itself: one that is lost does not hold up the others."""
 
         async def one(member: _Replica) -> None:
             try:
-                self._has(member, group, await member.process.call("push", update, probe))
+                self._has(member, group, await remote(member.process, PolicyServer.push)(update, probe))
             except InfraError:
                 if not await self._is_lost({member: group[member]}):
                     raise
@@ -262,7 +265,7 @@ class PolicyServers:
         async def receive(member: _Replica, first_rank: int) -> None:
             meeting = {**announced.init_info, "first_rank": first_rank}
             update = replace(announced, init_info=meeting)
-            self._has(member, group, await member.process.call("push", update, probe))
+            self._has(member, group, await remote(member.process, PolicyServer.push)(update, probe))
 
         halves: list[Coroutine[Any, Any, Any]] = [self._trainers.push(self._version)]
         halves += [receive(member, 1 + place * self._workers) for place, member in enumerate(group)]
@@ -295,7 +298,7 @@ class PolicyServers:
         """Whether one of them is gone, or found so in a moment: the failure that was just seen is its own."""
         try:
             async with asyncio.timeout(LOSS_GRACE_S):
-                await self._situation.until(lambda: any(_is_gone(member, group) for member in group))
+                await self._run_state.until(lambda: any(_is_gone(member, group) for member in group))
         except TimeoutError:
             return False
         return True

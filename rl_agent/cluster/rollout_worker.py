@@ -55,7 +55,7 @@ class RolloutWorker:
         harness: Harness = config.harness.build()
         grader: Grader = config.grader.build()
         server: EngineServer = config.engine.build()
-        harness.find_assets()  # a CLI that was not fetched fails here, once
+        assets = harness.find_assets()  # a CLI that was not fetched fails here, once
         await booting.sweep()
         keep = config.adapter.history_reasoning is HistoryReasoning.keep
         pool = WarmPool(booting, size=rollout.warm_sandboxes)
@@ -80,6 +80,7 @@ class RolloutWorker:
                 runner = EpisodeRunner(
                     provider=MeteredProvider(pool, self._meter),
                     harness=harness,
+                    assets=assets,
                     grader=grader,
                     adapter=adapter,
                     advertise_host=config.adapter.advertise_host,

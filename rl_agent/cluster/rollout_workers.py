@@ -8,8 +8,9 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rl_agent.cluster.calls import LostActorError, stop
-from rl_agent.cluster.situation import RestartLimit
+from rl_agent.cluster.calls import LostActorError, remote, stop
+from rl_agent.cluster.rollout_worker import RolloutWorker
+from rl_agent.cluster.run_state import RestartLimit
 from rl_agent.errors import InfraError
 from rl_agent.rollout.group import AbortReason, aborted
 
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from rl_agent.cluster.calls import Process
-    from rl_agent.cluster.situation import Situation
+    from rl_agent.cluster.calls import RemoteProcess
+    from rl_agent.cluster.run_state import RunState
     from rl_agent.config.schema import Config
     from rl_agent.engine.replicas import ReplicaSet
     from rl_agent.rollout.group import EpisodeRequest, Rollout
@@ -29,7 +30,7 @@ log = logging.getLogger(__name__)
 @dataclass(slots=True, eq=False)
 class _Worker:
     number: int
-    process: Process
+    process: RemoteProcess
     limit: RestartLimit
     life: int = 0
     """How often it was started again."""
@@ -51,15 +52,15 @@ class RolloutWorkers:
         self,
         config: Config,
         *,
-        make: Callable[[int], Process],
+        make: Callable[[int], RemoteProcess],
         replicas: Callable[[], ReplicaSet],
-        situation: Situation,
+        run_state: RunState,
         model_folder: Path,
     ) -> None:
         cluster = config.cluster
         self._make = make
         self._replicas = replicas
-        self._situation = situation
+        self._run_state = run_state
         self._model_folder = model_folder
         self._stopping = False
         self._workers = [
@@ -74,7 +75,7 @@ class RolloutWorkers:
 
     async def all_ready(self) -> None:
         """Wait until every worker can run episodes. Raises what ends the run."""
-        await self._situation.until(lambda: all(worker.ready for worker in self._workers))
+        await self._run_state.until(lambda: all(worker.ready for worker in self._workers))
 
     async def supervise(self) -> None:
         """Keep them serving, start lost ones again, and tell them where the policy servers are, until `stop`.
@@ -87,12 +88,12 @@ class RolloutWorkers:
 
     async def run(self, request: EpisodeRequest) -> Rollout:
         """Run one episode. A worker that is lost meanwhile makes an aborted rollout. Raises what ends the run, and own bugs."""
-        await self._situation.until(lambda: any(worker.ready for worker in self._workers))
+        await self._run_state.until(lambda: any(worker.ready for worker in self._workers))
         worker = min((w for w in self._workers if w.ready), key=lambda w: (w.episodes, w.number))
         life = worker.life
         worker.episodes += 1
         try:
-            rollout: Rollout = await worker.process.call("run", request, ends=True)
+            rollout = await remote(worker.process, RolloutWorker.run, ends=True)(request)
         except LostActorError as error:
             if worker.life == life:  # this may be known here first: nothing more may go there
                 worker.ready = False
@@ -104,7 +105,9 @@ class RolloutWorkers:
 
     async def open_sessions(self) -> int:
         """Agent runs that the adapters of all workers serve now."""
-        counts = await asyncio.gather(*(w.process.call("open_sessions") for w in self._workers if w.ready))
+        counts = await asyncio.gather(
+            *(remote(w.process, RolloutWorker.open_sessions)() for w in self._workers if w.ready)
+        )
         return sum(counts)
 
     async def stop(self) -> None:
@@ -118,7 +121,7 @@ class RolloutWorkers:
             worker.ready = False
             log.warning("%s is down: %s", worker.name, lost)
             if not worker.limit.allows(time.monotonic()):
-                self._situation.end(InfraError(worker.limit.told(worker.name, lost)))
+                self._run_state.end(InfraError(worker.limit.message(worker.name, lost)))
                 return
             worker.process.kill()
             worker.process = self._make(worker.number)
@@ -132,7 +135,7 @@ class RolloutWorkers:
             async with asyncio.TaskGroup() as life:
                 worker.told = self._replicas()
                 telling = life.create_task(self._tell(worker))
-                await worker.process.call("serve", worker.told, self._model_folder)
+                await remote(worker.process, RolloutWorker.serve)(worker.told, self._model_folder)
                 telling.cancel()
         except* LostActorError as lost:
             ended = lost.exceptions[0]
@@ -140,10 +143,10 @@ class RolloutWorkers:
 
     async def _tell(self, worker: _Worker) -> None:
         """Wait until it is ready; from then on tell it of every change of the policy servers."""
-        await worker.process.call("ready")
+        await remote(worker.process, RolloutWorker.ready)()
         worker.ready = True
-        self._situation.changed()
+        self._run_state.changed()
         while True:
-            await self._situation.until(lambda: self._replicas() != worker.told)
+            await self._run_state.until(lambda: self._replicas() != worker.told)
             worker.told = self._replicas()
-            await worker.process.call("renew", worker.told)
+            await remote(worker.process, RolloutWorker.renew)(worker.told)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from rl_agent.rollout.algo_requirements import dropped_groups, with_greedy_baselines
 from rl_agent.rollout.buffer import Buffer
 from rl_agent.rollout.driver import Driver, Records
 from rl_agent.rollout.failures import FailurePolicy
-from rl_agent.rollout.greedy import with_greedy_baselines
-from rl_agent.rollout.ledger import Ledger
+from rl_agent.rollout.ledger import RolloutLedger
 from rl_agent.rollout.resume import Shape, restore
 from rl_agent.rollout.scheduler import Scheduler
-from rl_agent.rollout.zero_variance import dropped_groups
 
 if TYPE_CHECKING:
     import asyncio
@@ -30,7 +29,7 @@ def open_driver(
 ) -> Iterator[Driver]:
     """Open a driver whose first step is `first`. Its episodes live in `tasks` and end with the context."""
     rollout, algo = config.rollout, config.algo
-    ledger, buffer = Ledger(progress.folder.ledger), Buffer(progress.folder.buffer)
+    ledger, buffer = RolloutLedger(progress.folder.ledger), Buffer(progress.folder.buffer)
     staleness = max_staleness(config)
     shape = Shape(
         first_step=first,

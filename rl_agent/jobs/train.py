@@ -16,8 +16,8 @@ from rl_agent.jobs.progress import Progress
 from rl_agent.jobs.replay import replay
 from rl_agent.rollout import records
 from rl_agent.rollout.batch import build_batch
+from rl_agent.rollout.concurrency import adapt_limit
 from rl_agent.rollout.metrics import rollout_metrics
-from rl_agent.rollout.pace import pace
 from rl_agent.rollout.pass_rates import PassRates
 from rl_agent.rollout.suspects import Suspects
 from rl_agent.run_folder import PASS_RATES, QUARANTINE
@@ -94,7 +94,7 @@ async def _train(
     async with asyncio.TaskGroup() as tasks:
         around = [tasks.create_task(processes.watch())]
         with open_driver(config, progress, processes, Unquarantined(source, quarantine), first, tasks) as driver:
-            around.append(tasks.create_task(pace(driver, config.rollout, processes.load)))
+            around.append(tasks.create_task(adapt_limit(driver, config.rollout, processes.load)))
             evaluation = Evaluation(config, job, progress.folder.rollouts, driver, tasks)
             for step in range(first, job.steps):
                 with progress.timed("rollout"):

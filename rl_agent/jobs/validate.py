@@ -20,7 +20,8 @@ from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedC
 
 from rl_agent.errors import GraderError, InfraError, SetupError
 from rl_agent.graders.base import Grader, Verdict, VerdictStatus
-from rl_agent.rollout.attempts import backoff_s, run_attempts
+from rl_agent.rollout.attempts import run_attempts
+from rl_agent.rollout.failures import backoff_s
 from rl_agent.run_folder import QUARANTINE, write_atomic
 from rl_agent.tasks.source import FiniteTaskSource, TaskSource
 from rl_agent.workspace.capture import capture

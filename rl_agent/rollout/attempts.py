@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -11,15 +11,8 @@ if TYPE_CHECKING:
     from rl_agent.rollout.failures import FailurePolicy
     from rl_agent.rollout.group import EpisodeRequest, Rollout
 
-LONGEST_PAUSE_S: Final = 60.0
-
 RequestT = TypeVar("RequestT")
 ResultT = TypeVar("ResultT")
-
-
-def backoff_s(first_s: float, failures: int) -> float:
-    """Return the pause after so many failures: it doubles from `first_s` up to LONGEST_PAUSE_S."""
-    return min(first_s * 2.0 ** max(0, failures - 1), LONGEST_PAUSE_S)
 
 
 async def run_attempts(

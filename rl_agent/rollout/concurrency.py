@@ -1,24 +1,31 @@
-"""How many rollouts the engine can take: more while it has room, fewer when requests queue (additive increase, multiplicative decrease)."""
+"""Limit on concurrent rollouts: it follows the load of the engine, and polls whether an outage is over."""
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from rl_agent.config.rollout import RolloutConfig
     from rl_agent.engine.base import EngineLoad
+    from rl_agent.rollout.driver import Driver
+
+_EVERY_S: Final = 1.0
 
 _FULL: Final = 0.92
-"""Share of the key-value cache above which vLLM soon evicts running requests and computes them again."""
+"""Share of the KV cache above which vLLM soon evicts running requests and recomputes them."""
 _ROOM: Final = 0.75
 _LESS: Final = 0.85
 _SETTLE: Final = 10
-"""Observations after a change before the next: what was just started, or not, must show first."""
+"""Observations between two changes, so that the effect of a change shows before the next one."""
 
 
 @dataclass(slots=True, kw_only=True)
 class AdaptiveLimit:
-    """Observe about once a second; `value` is the limit of now."""
+    """Limit by additive increase and multiplicative decrease. Call `observe` about once per second; `value` is the current limit."""
 
     least: int
     most: int
@@ -26,7 +33,7 @@ class AdaptiveLimit:
     _quiet: int = 0
 
     def observe(self, load: EngineLoad, running: int) -> int:
-        """`running`: rollouts at the moment. Most of them wait for their agent's tools, not for the engine."""
+        """Return the new limit. `running`: current rollouts, most of which wait for their agent's tools, not for the engine."""
         used = load.kv_cache_usage or 0.0
         if self._quiet:
             self._quiet -= 1
@@ -41,3 +48,18 @@ class AdaptiveLimit:
         if value != self.value:
             self.value = value
             self._quiet = _SETTLE
+
+
+async def adapt_limit(driver: Driver, rollout: RolloutConfig, load: Callable[[], Awaitable[EngineLoad | None]]) -> None:
+    """Adapt the limit of `driver` until cancelled. Raises InfraError if an outage lasts too long."""
+    adaptive = None
+    if rollout.adaptive_concurrency:
+        least = min(rollout.min_concurrent, rollout.max_concurrent)
+        adaptive = AdaptiveLimit(least=least, most=rollout.max_concurrent, value=least)
+        driver.limit(adaptive.value)
+    while True:
+        await asyncio.sleep(_EVERY_S)
+        if adaptive is None:
+            driver.limit(None)
+        elif (seen := await load()) is not None:
+            driver.limit(adaptive.observe(seen, driver.running))

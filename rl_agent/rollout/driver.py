@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 from rl_agent.rollout.attempts import run_episode_attempts
 from rl_agent.rollout.group import NO_EVALUATION, EpisodeRequest, Group, Rollout, Slot
 from rl_agent.rollout.ledger import Event
-from rl_agent.rollout.stream import Stream
+from rl_agent.rollout.task_stream import TaskStream
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from rl_agent.rollout.buffer import Buffer
     from rl_agent.rollout.failures import FailurePolicy
-    from rl_agent.rollout.ledger import Ledger
+    from rl_agent.rollout.ledger import RolloutLedger
     from rl_agent.rollout.scheduler import Scheduler
     from rl_agent.tasks.source import TaskSource
     from rl_agent.tasks.task import Task
@@ -39,7 +39,7 @@ class _Counts:
 class Records:
     """Where the driver writes down what happens."""
 
-    ledger: Ledger
+    ledger: RolloutLedger
     buffer: Buffer
     on_rollout: Callable[[Rollout], None]
     """Told of every rollout that counts for a step, as it ends."""
@@ -78,7 +78,7 @@ class Driver:
     ) -> None:
         """`drop`: why a complete group should not train, if it should not. `done`: what a run before has finished, as the scheduler knows."""
         self._scheduler = scheduler
-        self._stream = Stream(source, seed)
+        self._stream = TaskStream(source, seed)
         self._failures = failures
         self._records = records
         self._run_episode = run_episode
@@ -128,9 +128,9 @@ class Driver:
     def saved(self, step: int) -> None:
         """A checkpoint holds all steps before `step`: their rollouts need not be kept apart any more."""
         ledger = self._records.ledger
-        before = dict(ledger.books.finished)
+        before = dict(ledger.state.finished)
         ledger.saved(step)
-        held = before.keys() - ledger.books.finished.keys()
+        held = before.keys() - ledger.state.finished.keys()
         self._records.buffer.discard(
             Slot(position=position, member=member).rollout_id for position in held for member in before[position]
         )

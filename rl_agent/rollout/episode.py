@@ -16,14 +16,14 @@ from rl_agent.workspace.capture import capture
 from rl_agent.workspace.workspace import booted, prepare
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from rl_agent.adapters.record import SessionRecord, SessionStats
     from rl_agent.adapters.server import AdapterServer
     from rl_agent.graders.base import Grader, Verdict
     from rl_agent.harnesses.base import Harness, HarnessResult
     from rl_agent.rollout.group import EpisodeRequest
-    from rl_agent.sandboxes.base import Sandbox, SandboxProvider
+    from rl_agent.sandboxes.base import Asset, Sandbox, SandboxProvider
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +74,7 @@ class EpisodeRunner:
         *,
         provider: SandboxProvider,
         harness: Harness,
+        assets: Sequence[Asset],
         grader: Grader,
         adapter: AdapterServer,
         advertise_host: str | None,
@@ -82,6 +83,7 @@ class EpisodeRunner:
         """`advertise_host`: how sandboxes reach the adapter; None: through the port that the sandbox exposes."""
         self._provider = provider
         self._harness = harness
+        self._assets = assets
         self._grader = grader
         self._adapter = adapter
         self._advertise_host = advertise_host
@@ -138,7 +140,7 @@ class EpisodeRunner:
                 boot = booted(
                     self._provider,
                     task,
-                    assets=self._harness.find_assets(),
+                    assets=self._assets,
                     lifetime_s=limits.guard_s,
                     labels={"rollout": request.rollout_id},
                 )

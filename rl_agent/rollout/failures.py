@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final
 
 from rl_agent.errors import InfraError, RlAgentError
 from rl_agent.graders.base import VerdictStatus
-from rl_agent.rollout.attempts import backoff_s
 from rl_agent.rollout.breaker import Breaker
 from rl_agent.rollout.group import AbortReason, aborted
 
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+LONGEST_PAUSE_S: Final = 60.0
 FEWEST_FOR_A_RATE: Final = 20
 """Rollouts below which a share of failures says nothing."""
 
@@ -192,6 +192,11 @@ class FailurePolicy:
         counts = Counter(entry for entry in self._last if entry is not None)
         told = [f"{name} x{count}: {self._details.get(name, '')[:300]}" for name, count in counts.most_common()]
         return "They were: " + "; ".join(told) + "." if told else ""
+
+
+def backoff_s(first_s: float, failures: int) -> float:
+    """Return the pause after so many failures: it doubles from `first_s` up to LONGEST_PAUSE_S."""
+    return min(first_s * 2.0 ** max(0, failures - 1), LONGEST_PAUSE_S)
 
 
 def broken_by(rollout: Rollout) -> Provider | None:

@@ -49,7 +49,7 @@ _ENDS = (Event.FINISHED, Event.FAILED, Event.STOPPED, Event.LOST)
 
 
 @dataclass(slots=True, kw_only=True)
-class Books:
+class LedgerState:
     """What the lines come to."""
 
     running: set[Slot] = field(default_factory=set)
@@ -122,13 +122,13 @@ class Books:
             self._taken.difference_update(self.consumed.pop(later))
 
 
-class Ledger:
+class RolloutLedger:
     """The file. Reads what is there, then appends; a last line that a killed run has half written is cut off."""
 
     def __init__(self, path: Path) -> None:
         """Raises LawError for lines that cannot be, ConfigError for a file that is no ledger."""
         self.path = path
-        self.books = Books()
+        self.state = LedgerState()
         kept = self._read() if path.is_file() else 0
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file: TextIOWrapper = path.open("a", buffering=1)
@@ -141,7 +141,7 @@ class Ledger:
         for number, line in enumerate(content[:kept].splitlines(), start=1):
             try:
                 row = json.loads(line)
-                self.books.apply(Event(row.pop("event")), row)
+                self.state.apply(Event(row.pop("event")), row)
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise ConfigError(f"{self.path}, line {number}: this is no line of a ledger ({error!r})") from error
         return kept
@@ -180,12 +180,12 @@ class Ledger:
 
     def resumed(self, step: int) -> None:
         """The run goes on at `step`; what ran when it was killed is lost."""
-        for slot in sorted(self.books.running):
+        for slot in sorted(self.state.running):
             self._write(Event.LOST, _row(slot))
         self._write(Event.RESUMED, {"step": step})
 
     def _write(self, event: Event, row: dict[str, Any]) -> None:
-        self.books.apply(event, row)
+        self.state.apply(event, row)
         self._file.write(json.dumps({"event": event, **row, "time": round(time.time(), 3)}) + "\n")
 
 

@@ -208,7 +208,7 @@ class MegatronTrainer:
 
         counters = StepCounters(steps=self.steps, version=self.version)
         state = json.dumps({"kl_coefficient": self._kl_coefficient}).encode()
-        self._writing = self._joined().begin_save(folder, counters, state)
+        self._writing = self._joined().begin_save(folder, counters, {ALGORITHM: state})
 
     def finish_save(self, *, wait: bool = True) -> bool:
         """Finish what `begin_save` began. Return False if files are still being written. Raises InfraError."""

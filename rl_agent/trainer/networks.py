@@ -19,7 +19,6 @@ from rl_agent.trainer.critic import Critic
 from rl_agent.trainer.hf_table import NOT_TRAINED, RandomTensors, check_names, table
 from rl_agent.trainer.hf_weights import load_tensors, named_tensors
 from rl_agent.trainer.legal import require_legal
-from rl_agent.trainer.megatron import ALGORITHM
 from rl_agent.trainer.model import build_model
 from rl_agent.trainer.optimizer import build_optimizer, update, wrap_model, zero_gradients
 from rl_agent.trainer.shape import read_shape
@@ -130,14 +129,15 @@ class Networks:
             self.pass_tensors()
         dist.barrier()
 
-    def begin_save(self, folder: Path, counters: checkpoint.StepCounters, algorithm_state: bytes) -> list[Writing]:
-        """Copy weights and optimizers, and begin to write them."""
+    def begin_save(self, folder: Path, counters: checkpoint.StepCounters, files: Mapping[str, bytes]) -> list[Writing]:
+        """Copy weights and optimizers, and begin to write them. `files`: name -> content, written beside them by rank 0."""
         with disk_errors_named(folder):
             writing = [checkpoint.begin(folder, self._wrapped, self._optimizer, counters)]
             if self._critic is not None:
                 writing.append(self._critic.begin_save(folder / CRITIC, counters))
             if dist.get_rank() == 0:
-                write_atomic(folder / ALGORITHM, algorithm_state)
+                for name, content in files.items():
+                    write_atomic(folder / name, content)
         return writing
 
     def all_written(self, writing: list[Writing]) -> bool:

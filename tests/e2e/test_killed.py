@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from rl_agent.rollout.ledger import Ledger
+from rl_agent.rollout.ledger import RolloutLedger
 from rl_agent.run_folder import CONFIG
 from tests.e2e.command import SCRIPTED, Command
 from tests.local import needs_root
@@ -127,10 +127,10 @@ def check(tmp_path: Path, run: Command, *, solved: bool = True) -> None:
 
     `solved`: all rollouts are. An agent that is killed in the middle is graded by what it had done.
     """
-    ledger = Ledger(run.output / "ledger.jsonl")
-    counts = ledger.books.balance()
+    ledger = RolloutLedger(run.output / "ledger.jsonl")
+    counts = ledger.state.balance()
     assert counts["running"] == 0, counts
-    positions = [p for step in sorted(ledger.books.consumed) for p in ledger.books.consumed[step]]
+    positions = [p for step in sorted(ledger.state.consumed) for p in ledger.state.consumed[step]]
     assert positions == list(range(STEPS * TASKS))
     ledger.close()
     assert [record["step"] for record in run.metrics()] == list(range(1, STEPS + 1))

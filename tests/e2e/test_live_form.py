@@ -56,6 +56,7 @@ async def record(config: Config, task: ToyTask, scratch: Path) -> Rollout:
             runner = EpisodeRunner(
                 provider=config.sandbox.build(),
                 harness=harness,
+                assets=harness.find_assets(),
                 grader=config.grader.build(),
                 adapter=adapter,
                 advertise_host=None,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rl_agent.rollout.ledger import Ledger
+from rl_agent.rollout.ledger import RolloutLedger
 from rl_agent.sandboxes.gateway.faults import Fault, FaultKind
 from tests.e2e.command import Command
 from tests.local import GATEWAY_KEY, gateway, needs_root
@@ -82,8 +82,8 @@ async def test_an_outage_of_the_provider_costs_time_and_no_rollout(
     assert metrics[-1]["failures/sandbox_outage_seconds"] > seconds / 2
     assert metrics[0]["failures/sandbox"] >= 3
     assert "nothing starts until it works again" in (run.output / "run.log").read_text()
-    books = Ledger(ledger)
-    counts = books.books.balance()
-    books.close()
+    rollouts = RolloutLedger(ledger)
+    counts = rollouts.state.balance()
+    rollouts.close()
     assert counts["finished"] == STEPS * TASKS * GROUP
     assert counts["failed"] == sum(record.get("failures/sandbox", 0) for record in metrics)

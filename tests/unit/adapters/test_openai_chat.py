@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from rl_agent.adapters.base import Action, Fault, Refusal, RefusedError, Reply
+from rl_agent.adapters.base import Action, Refusal, RefusalReason, RefusedError, Reply
 from rl_agent.adapters.openai_chat import OpenAIChat
 from rl_agent.tokens.messages import Role, ToolCall
 
@@ -114,10 +114,10 @@ def test_a_stream_says_the_same_as_the_document(sent: int) -> None:
     assert got[-1]["usage"]["total_tokens"] == 15
 
 
-@pytest.mark.parametrize("fault", Fault)
-def test_only_overload_may_be_tried_again(fault: Fault) -> None:
+@pytest.mark.parametrize("fault", RefusalReason)
+def test_only_overload_may_be_tried_again(fault: RefusalReason) -> None:
     reply = CHAT.error(Refusal(fault=fault, message="no", prompt_tokens=9, max_tokens=5))
     assert orjson.loads(reply.body)["error"]["message"]
-    assert (reply.status >= 429) is (fault is Fault.OVERLOADED)
-    assert ("x-should-retry" in reply.headers) is (fault is not Fault.OVERLOADED)
+    assert (reply.status >= 429) is (fault is RefusalReason.OVERLOADED)
+    assert ("x-should-retry" in reply.headers) is (fault is not RefusalReason.OVERLOADED)
     assert CHAT.error_event(Refusal(fault=fault, message="no"), sent=1).startswith(b"data: ")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rl_agent.cluster.bring_up import Cluster
-from rl_agent.cluster.situation import Situation
+from rl_agent.cluster.run_state import RunState
 from rl_agent.engine.base import EngineLoad, total_load
 from rl_agent.errors import InfraError
 from rl_agent.rollout.group import AbortReason, EpisodeRequest, Rollout, Slot
@@ -44,8 +44,8 @@ class Parts:
         return 0.5
 
 
-def cluster(parts: Parts, *, wakes: bool = False, situation: Situation | None = None) -> Cluster:
-    return Cluster(cast("Any", None), cast("Any", parts), cast("Any", parts), situation or Situation(), wakes=wakes)
+def cluster(parts: Parts, *, wakes: bool = False, run_state: RunState | None = None) -> Cluster:
+    return Cluster(cast("Any", None), cast("Any", parts), cast("Any", parts), run_state or RunState(), wakes=wakes)
 
 
 @pytest.mark.parametrize(
@@ -71,11 +71,11 @@ async def test_an_engine_that_sleeps_is_woken_before_the_push(wakes: bool, story
 
 
 async def test_watch_raises_what_ends_the_run() -> None:
-    situation = Situation()
-    situation.end(InfraError("too often"))
-    situation.end(InfraError("and again"))
+    run_state = RunState()
+    run_state.end(InfraError("too often"))
+    run_state.end(InfraError("and again"))
     with pytest.raises(InfraError, match="too often"):
-        await cluster(Parts(AbortReason.ENGINE_ERROR), situation=situation).watch()
+        await cluster(Parts(AbortReason.ENGINE_ERROR), run_state=run_state).watch()
 
 
 def test_loads_are_summed_and_what_nobody_tells_stays_unknown() -> None:

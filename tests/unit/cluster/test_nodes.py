@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rl_agent.cluster.nodes import differences, digest, facts
-from rl_agent.cluster.placement import Placement, selector
+from rl_agent.cluster.placement import RayPlacement, selector
 from rl_agent.cluster.process import addressed
 from rl_agent.config.cluster import ClusterConfig
 
@@ -54,7 +54,7 @@ def test_a_node_reads_what_was_written_into_the_run_folder(tmp_path: Path) -> No
 
 def test_workers_go_elsewhere_when_their_nodes_are_gone_and_servers_and_ranks_do_not() -> None:
     labelled = ClusterConfig(worker_nodes="role=cpu", engine_nodes="role=gpu", trainer_nodes="role=gpu")
-    place = Placement(labelled, ranks=2)
+    place = RayPlacement(labelled, ranks=2)
     assert place.worker() == {
         "num_cpus": 0.0,
         "label_selector": {"role": "cpu"},
@@ -62,9 +62,9 @@ def test_workers_go_elsewhere_when_their_nodes_are_gone_and_servers_and_ranks_do
     }
     assert place.server(0) == {"num_cpus": 0, "num_gpus": 0.0, "label_selector": {"role": "gpu"}}
     assert place.rank(1) == {"num_cpus": 0.0, "num_gpus": 0.0, "label_selector": {"role": "gpu"}}
-    strict = Placement(ClusterConfig(worker_nodes="role=cpu", workers_elsewhere=False), ranks=1)
+    strict = RayPlacement(ClusterConfig(worker_nodes="role=cpu", workers_elsewhere=False), ranks=1)
     assert "fallback_strategy" not in strict.worker()
-    assert Placement(ClusterConfig(), ranks=1).worker() == {"num_cpus": 0.0}
+    assert RayPlacement(ClusterConfig(), ranks=1).worker() == {"num_cpus": 0.0}
     assert selector("zone=a=b") == {"zone": "a=b"}
 
 

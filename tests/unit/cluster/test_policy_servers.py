@@ -13,7 +13,7 @@ import pytest
 
 from rl_agent.cluster.calls import LostActorError
 from rl_agent.cluster.policy_servers import PolicyServers
-from rl_agent.cluster.situation import Situation
+from rl_agent.cluster.run_state import RunState
 from rl_agent.engine.base import EngineLoad
 from rl_agent.errors import EngineError, InfraError, WeightPushError
 from rl_agent.weights.base import Probe, WeightUpdate
@@ -147,7 +147,7 @@ class World:
         self.room = asyncio.Event()
         """Whether there is a node for a server that starts."""
         self.room.set()
-        self.situation = Situation()
+        self.run_state = RunState()
         cluster = SimpleNamespace(
             start_timeout_s=5.0, max_restarts=most, restart_window_s=600.0, engine_replicas=replicas
         )
@@ -156,7 +156,7 @@ class World:
             cast("Any", config),
             make=self.make,
             trainers=cast("Any", self.trainer),
-            situation=self.situation,
+            run_state=self.run_state,
             model_folder=Path("model"),
             weight_backend="disk",
         )
@@ -170,7 +170,7 @@ class World:
 
     async def until_serving(self, count: int) -> None:
         async with asyncio.timeout(5):
-            await self.situation.until(lambda: sum(a is not None for a in self.servers.set.addresses) == count)
+            await self.run_state.until(lambda: sum(a is not None for a in self.servers.set.addresses) == count)
 
 
 @asynccontextmanager

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from rl_agent.cluster.calls import LostActorError
-from rl_agent.cluster.situation import Situation
+from rl_agent.cluster.run_state import RunState
 from rl_agent.cluster.trainer_ranks import Trainers
 
 if TYPE_CHECKING:
-    from rl_agent.cluster.calls import Process
+    from rl_agent.cluster.calls import RemoteProcess
 
 
 class Rank:
@@ -47,7 +47,7 @@ def ranks(*nodes: str) -> tuple[list[Rank], list[str]]:
 
 
 def trainers(of: list[Rank], **more: Any) -> Trainers:
-    return Trainers(cast("list[Process]", of), **{"share": lambda value: value, **more})
+    return Trainers(cast("list[RemoteProcess]", of), **{"share": lambda value: value, **more})
 
 
 async def test_ranks_meet_at_the_first_ones_address_and_know_their_place_on_their_node() -> None:
@@ -114,7 +114,7 @@ async def test_a_lost_rank_is_named_with_the_way_to_go_on() -> None:
 async def test_a_rank_that_is_lost_while_nothing_is_asked_of_it_ends_the_run() -> None:
     made, _ = ranks("a", "b")
     made[0].kill()
-    situation = Situation()
-    await trainers(made).watch(situation)
+    run_state = RunState()
+    await trainers(made).watch(run_state)
     with pytest.raises(LostActorError, match="trainer rank 0"):
-        await situation.until(lambda: False)
+        await run_state.until(lambda: False)

@@ -13,7 +13,7 @@ import pytest
 
 from rl_agent.cluster.calls import LostActorError
 from rl_agent.cluster.rollout_workers import RolloutWorkers
-from rl_agent.cluster.situation import RestartLimit, Situation
+from rl_agent.cluster.run_state import RestartLimit, RunState
 from rl_agent.engine.replicas import ReplicaSet
 from rl_agent.errors import ConfigError, InfraError
 from rl_agent.rollout.group import AbortReason, EpisodeRequest, Rollout, Slot
@@ -96,14 +96,14 @@ class World:
         self.room = asyncio.Event()
         """Whether there is a node for a worker that starts."""
         self.room.set()
-        self.situation = Situation()
+        self.run_state = RunState()
         self.replicas = ReplicaSet(addresses=("a",))
         cluster = SimpleNamespace(max_restarts=most, restart_window_s=600.0, rollout_workers=workers)
         self.workers = RolloutWorkers(
             cast("Any", SimpleNamespace(cluster=cluster)),
             make=self.make,
             replicas=lambda: self.replicas,
-            situation=self.situation,
+            run_state=self.run_state,
             model_folder=Path("model"),
         )
 
@@ -186,7 +186,7 @@ async def test_workers_are_told_where_the_policy_servers_are() -> None:
     world = World(workers=2)
     async with up(world):
         world.replicas = elsewhere = ReplicaSet(addresses=("b",))
-        world.situation.changed()
+        world.run_state.changed()
         await asyncio.sleep(0.02)
         for lives in world.lives.values():
             assert lives[0].told == [ReplicaSet(addresses=("a",)), elsewhere]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_agent.jobs.progress import Progress
-from rl_agent.rollout.ledger import Ledger
+from rl_agent.rollout.ledger import RolloutLedger
 from rl_agent.rollout.scheduler import Step
 from rl_agent.run_folder import STATE, RunFolder
 from tests.unit.config.test_composition import composed
@@ -30,7 +30,7 @@ async def test_the_ledger_is_on_the_disk_before_a_checkpoint_counts_and_its_end_
 ) -> None:
     nobody: Any = None
     folder, trainers, told = RunFolder(tmp_path), Trainers(), []
-    driver: Any = Ledger(folder.ledger)
+    driver: Any = RolloutLedger(folder.ledger)
     config = composed("job.save_every=1", "job.keep_checkpoints=1")
     progress = Progress(config, folder, tracker=nobody, console=nobody, held_out=None, last_step=2)
     for step in (1, 2):

@@ -6,8 +6,8 @@ from typing import Any
 
 from rl_agent.config.rollout import FailuresConfig
 from rl_agent.graders.base import Verdict, VerdictStatus
-from rl_agent.rollout.attempts import LONGEST_PAUSE_S, backoff_s, run_attempts, run_episode_attempts
-from rl_agent.rollout.failures import FailurePolicy
+from rl_agent.rollout.attempts import run_attempts, run_episode_attempts
+from rl_agent.rollout.failures import LONGEST_PAUSE_S, FailurePolicy, backoff_s
 from rl_agent.rollout.group import AbortReason, EpisodeRequest, Rollout, Slot
 from rl_agent.tasks.task import EvalCmdSpec, Task
 

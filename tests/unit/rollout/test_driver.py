@@ -17,7 +17,7 @@ from rl_agent.rollout.buffer import Buffer
 from rl_agent.rollout.driver import Driver, Records
 from rl_agent.rollout.failures import FailurePolicy
 from rl_agent.rollout.group import AbortReason, EpisodeRequest, Rollout, Slot
-from rl_agent.rollout.ledger import Ledger
+from rl_agent.rollout.ledger import RolloutLedger
 from rl_agent.rollout.resume import Shape, restore
 from rl_agent.rollout.scheduler import Scheduler
 from rl_agent.tasks.task import EvalCmdSpec, Task
@@ -75,7 +75,7 @@ async def driving(
     sizes = SIZES | {name: options.pop(name) for name in (*SIZES, "extra_members", "extra_tasks") if name in options}
     failures = FailuresConfig(**FAST | options.pop("failures", {}))
     on_rollout = options.pop("on_rollout", lambda _: None)
-    ledger, buffer = Ledger(folder / "ledger.jsonl"), Buffer(folder / "buffer")
+    ledger, buffer = RolloutLedger(folder / "ledger.jsonl"), Buffer(folder / "buffer")
     shape = Shape(
         first_step=sizes["version"],
         tasks_per_step=sizes["tasks_per_step"],
@@ -99,7 +99,7 @@ async def driving(
             yield driver
             driver.close()
     finally:
-        ledger.books.balance()
+        ledger.state.balance()
         ledger.close()
 
 
@@ -311,7 +311,7 @@ async def test_rollouts_that_no_longer_fit_are_run_again(tmp_path: Path) -> None
         for step in range(2):
             await driver.groups(step)
             driver.pushed(step + 1)
-    ledger, buffer = Ledger(tmp_path / "ledger.jsonl"), Buffer(tmp_path / "buffer")
+    ledger, buffer = RolloutLedger(tmp_path / "ledger.jsonl"), Buffer(tmp_path / "buffer")
 
     def kept(**changed: int) -> list[str]:
         shape = Shape(**{"first_step": 0, "tasks_per_step": 2, "members": 2, "max_staleness": 1} | changed)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rl_agent.graders.base import Verdict, VerdictStatus
+from rl_agent.rollout.algo_requirements import REASON, dropped_groups
 from rl_agent.rollout.group import Rollout
-from rl_agent.rollout.zero_variance import REASON, dropped_groups
 from tests.unit.config.test_composition import composed
 
 

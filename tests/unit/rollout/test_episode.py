@@ -107,6 +107,7 @@ async def run(
     runner = EpisodeRunner(
         provider=anything,
         harness=anything,
+        assets=anything.assets,
         grader=anything,
         adapter=anything,
         advertise_host=None,

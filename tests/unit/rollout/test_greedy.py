@@ -11,8 +11,8 @@ from rl_agent.adapters.record import SessionStats
 from rl_agent.algo.advantage.remax import RemaxAdvantage
 from rl_agent.graders.base import Verdict, VerdictStatus
 from rl_agent.harnesses.base import ExitReason
+from rl_agent.rollout.algo_requirements import with_greedy_baselines
 from rl_agent.rollout.batch import build_batch
-from rl_agent.rollout.greedy import with_greedy_baselines
 from rl_agent.rollout.group import EpisodeRequest, Group, Rollout, Slot
 from rl_agent.rollout.metrics import rollout_metrics
 from rl_agent.tokens.segment import Segment, SegmentKind

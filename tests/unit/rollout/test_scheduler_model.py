@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from rl_agent.graders.base import Verdict, VerdictStatus
 from rl_agent.rollout.group import NO_EVALUATION, Rollout, Slot
-from rl_agent.rollout.ledger import Event, Ledger
+from rl_agent.rollout.ledger import Event, RolloutLedger
 from rl_agent.rollout.resume import Shape, restore
 from rl_agent.rollout.scheduler import Scheduler
 from rl_agent.tasks.task import EvalCmdSpec, Task
@@ -96,7 +96,7 @@ class Run(RuleBasedStateMachine):
 
     def start(self, version: int) -> None:
         sizes = self.sizes
-        self.ledger = Ledger(Path(self.folder.name) / "ledger.jsonl")
+        self.ledger = RolloutLedger(Path(self.folder.name) / "ledger.jsonl")
         shape = Shape(
             first_step=version,
             tasks_per_step=sizes["tasks"],
@@ -207,9 +207,9 @@ class Run(RuleBasedStateMachine):
     @rule()
     def save(self) -> None:
         self.saved = self.plan.version
-        books = self.ledger.books
-        before = set(books.behind(self.saved)).intersection(books.finished)
-        self.buffer.discard(Slot(position=p, member=member).rollout_id for p in before for member in books.finished[p])
+        state = self.ledger.state
+        before = set(state.behind(self.saved)).intersection(state.finished)
+        self.buffer.discard(Slot(position=p, member=member).rollout_id for p in before for member in state.finished[p])
         self.ledger.saved(self.saved)
 
     @rule(torn=st.booleans())
@@ -229,7 +229,7 @@ class Run(RuleBasedStateMachine):
         if not hasattr(self, "plan"):
             return
         assert len(self.running) == self.plan.running <= self.sizes["concurrent"]
-        assert self.ledger.books.balance()["running"] == len(self.running)
+        assert self.ledger.state.balance()["running"] == len(self.running)
 
     @invariant()
     def what_is_trained(self) -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rl_agent.tasks.task import Task
 
 
-class Stream:
+class TaskStream:
     """Goes on where it stands: to begin anew can mean reading an order of a million rows."""
 
     def __init__(self, source: TaskSource, seed: int) -> None:

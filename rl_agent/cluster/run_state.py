@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class Situation:
+class RunState:
     """Waits are woken by every change and end with the error that ends the run."""
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class RestartLimit:
         self._times.append(now)
         return True
 
-    def told(self, who: str, reason: BaseException) -> str:
+    def message(self, who: str, reason: BaseException) -> str:
         """The report of a run that ends because of it."""
         return (
             f"{who} was lost {self.most + 1} times within {self.window_s:.0f} s; the last time: {reason} "
