@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from rl_agent.config.check_algo import algo_problems
 from rl_agent.config.check_cluster import cluster_problems
 from rl_agent.config.check_job import job_problems
 from rl_agent.config.check_rollout import scheduling_problems
@@ -172,7 +171,7 @@ def _algo(config: Config) -> Iterator[Problem]:
     """Only where something is trained: rollouts may be sampled in groups of one."""
     if isinstance(config.job, RolloutJobConfig | EvaluateJobConfig | ValidateJobConfig):
         return
-    yield from (Problem(*parts) for parts in algo_problems(config.algo))
+    yield from (Problem(found.where, found.what, found.fix) for found in config.algo.problems(config))
 
 
 def _job(config: Config) -> Iterator[Problem]:

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 def scheduling_problems(config: Config) -> Iterator[tuple[str, str, str]]:
     """Where, what, remedy."""
     rollout, algo = config.rollout, config.algo
-    if rollout.mode == "one_step_off" and getattr(algo, "max_staleness", 1) < 1:
+    if rollout.mode == "one_step_off" and algo.max_staleness < 1:
         what = "one_step_off samples a step before its weights are there, but algo.max_staleness=0 forbids it."
         yield "rollout.mode", what, "algo.max_staleness=1, or rollout.mode=sync"
-    if rollout.extra_members and getattr(getattr(algo, "advantage", None), "greedy_rollouts", 0):
+    if rollout.extra_members and algo.advantage.greedy_rollouts:
         what = "the group's greedy baselines could be among those that are stopped."
         yield "rollout.extra_members", what, "0 with an advantage that has greedy rollouts"
     if rollout.adaptive_concurrency and not 1 <= rollout.min_concurrent <= rollout.max_concurrent:

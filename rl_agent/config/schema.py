@@ -6,6 +6,8 @@ groups are `Any = MISSING`: a user's YAML without a schema composes too, and a d
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -15,9 +17,6 @@ from omegaconf import MISSING
 
 from rl_agent.config import (
     adapter,
-    algo,
-    algo_loss,
-    algo_parts,
     cluster,
     data,
     engine,
@@ -31,6 +30,8 @@ from rl_agent.config import (
     trainer,
     weights,
 )
+from rl_agent.config.algo import AlgorithmConfig
+from rl_agent.config.plug_in import PlugInConfig
 
 GROUPS: Final[Mapping[str, Mapping[str, type]]] = {
     "job": job.SCHEMAS,
@@ -40,19 +41,12 @@ GROUPS: Final[Mapping[str, Mapping[str, type]]] = {
     "sandbox": sandbox.SCHEMAS,
     "grader": grader.SCHEMAS,
     "rollout": rollout.SCHEMAS,
-    "algo": algo.SCHEMAS,
     "model": model.SCHEMAS,
     "engine": engine.SCHEMAS,
     "trainer": trainer.SCHEMAS,
     "weights": weights.SCHEMAS,
     "cluster": cluster.SCHEMAS,
     "tracking": tracking.SCHEMAS,
-    "algo/advantage": algo.ADVANTAGE_SCHEMAS,
-    "algo/loss": algo_loss.LOSS_SCHEMAS,
-    "algo/correction": algo_parts.CORRECTION_SCHEMAS,
-    "algo/kl": algo_parts.KL_SCHEMAS,
-    "algo/shaping": algo_parts.SHAPING_SCHEMAS,
-    "algo/aggregation": algo.AGGREGATION_SCHEMAS,
 }
 """Group -> schema name -> dataclass."""
 
@@ -68,7 +62,7 @@ class Config:
     sandbox: Any = MISSING
     grader: Any = MISSING
     rollout: Any = MISSING
-    algo: Any = MISSING
+    algo: AlgorithmConfig = MISSING
     model: Any = MISSING
     engine: Any = MISSING
     trainer: Any = MISSING
@@ -94,3 +88,11 @@ def register() -> None:
     for group, schemas in GROUPS.items():
         for name, node in schemas.items():
             store.store(group=f"schema/{group}", name=name, node=node)
+    for part in ("advantage", "loss", "correction", "kl", "aggregation", "shaping"):
+        package = importlib.import_module(f"rl_agent.algo.{part}")
+        for found in pkgutil.iter_modules(package.__path__):
+            module = importlib.import_module(f"{package.__name__}.{found.name}")
+            for value in vars(module).copy().values():
+                own = isinstance(value, type) and value.__module__ == module.__name__
+                if own and issubclass(value, PlugInConfig):
+                    store.store(group=f"algo/{part}", name=found.name, node=value)

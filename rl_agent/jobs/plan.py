@@ -99,8 +99,8 @@ def memory(config: Config, shape: ModelShape) -> tuple[list[Term], EngineMemory 
     algo, job, trainer = config.algo, config.job, config.trainer
     bucket = getattr(config.weights, "bucket_mb", 0) / 1000
     copies = Copies(
-        frozen=int(not str(algo.kl._target_).endswith("NoKl")) + int(getattr(algo.loss, "teacher", None) is not None),
-        critic=str(algo.advantage._target_).endswith("GaeAdvantage"),
+        frozen=algo.frozen_policies,
+        critic=algo.advantage.needs_critic,
     )
     terms = trainer_memory(shape, trainer, longest=config.rollout.max_context_tokens, bucket_gb=bucket, copies=copies)
     engine = config.engine

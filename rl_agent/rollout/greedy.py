@@ -1,21 +1,22 @@
-"""Greedy baselines: the last rollouts of each group are sampled at temperature 0, for the others to be compared with (ReMax)."""
+"""Greedy baselines: sample the last rollouts of each group at temperature 0 (ReMax)."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from rl_agent.config.algo import AlgorithmConfig
     from rl_agent.rollout.group import EpisodeRequest, Rollout
 
     RunEpisode = Callable[[EpisodeRequest], Awaitable[Rollout]]
 
 
-def with_greedy_baselines(run_episode: RunEpisode, algo: Any) -> RunEpisode:
-    """`run_episode`, asked for a greedy episode where `algo.advantage.greedy_rollouts` says so; itself where nothing does."""
-    greedy = getattr(algo.advantage, "greedy_rollouts", 0)
+def with_greedy_baselines(run_episode: RunEpisode, algo: AlgorithmConfig) -> RunEpisode:
+    """Wrap `run_episode` so that the last `algo.advantage.greedy_rollouts` episodes of each group are greedy."""
+    greedy = algo.advantage.greedy_rollouts
     if not greedy:
         return run_episode
 

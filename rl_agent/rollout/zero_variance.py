@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rl_agent.algo.shaping.zero_variance import has_variance
+from rl_agent.algo.groups import has_variance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from rl_agent.config.algo import AlgorithmConfig
     from rl_agent.rollout.group import Rollout
 
 REASON = "zero_variance"
 
 
-def dropped_groups(algo: Any) -> Callable[[Sequence[Rollout]], str | None]:
+def dropped_groups(algo: AlgorithmConfig) -> Callable[[Sequence[Rollout]], str | None]:
     """Why a complete group will not train under `algo`; the function says None for a group that does.
 
     It is what `algo.shaping` would leave out of the batch: graded rewards count, a greedy baseline's too. A group without any reward is
     no evidence: it stays.
     """
-    if not getattr(algo.shaping, "drop_zero_variance", False):
+    if not algo.shaping.drop_zero_variance:
         return lambda _: None
 
     def drop(rollouts: Sequence[Rollout]) -> str | None:

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from rl_agent.algo.algorithm import Algorithm
     from rl_agent.algo.batch import Float32, Int32, TrainBatch
-    from rl_agent.algo.scores import Need, Scores
+    from rl_agent.algo.scores import Scores
+    from rl_agent.config.algo import Need
     from rl_agent.trainer.base import StepResult
     from rl_agent.trainer.rank import Rank
     from rl_agent.weights.base import WeightSender, WeightUpdate

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from rl_agent.algo.scores import Need
+from rl_agent.config.algo import FROZEN, Need
 from rl_agent.errors import ConfigError
 from rl_agent.run_folder import write_atomic
 from rl_agent.trainer import checkpoint, cpu, layout
@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from rl_agent.algo.algorithm import Algorithm
-    from rl_agent.algo.batch import Float32, Int32, TrainBatch
-    from rl_agent.algo.prepared import Prepared
+    from rl_agent.algo.batch import Float32, Int32, Prepared, TrainBatch
     from rl_agent.algo.scores import Scores
     from rl_agent.config.trainer import MegatronConfig
     from rl_agent.trainer.checkpoint_writer import Writing
@@ -80,7 +79,7 @@ class Rank:
             value_model = self._loaded_model(model_folder)
             self._critic = Critic(value_model, config, hidden=self._shape.hidden, device=self._device)
         self._scorers = self._scoring_networks(model_folder)
-        self._kl_coefficient = algorithm.kl.coefficient
+        self._kl_coefficient = algorithm.config.kl.coefficient
         self._writing: list[Writing] = []
         self.steps = 0
         self.version = 0
@@ -117,7 +116,7 @@ class Rank:
         metrics = dict(shaped.metrics)
         if not shaped.batch.loss_mask.any():
             return StepResult(metrics=metrics | _summary([], [], lr, 1), updated=False)
-        scored = replace(shaped.batch, scores=self.score(shaped.batch, algorithm.needs))
+        scored = replace(shaped.batch, scores=self.score(shaped.batch, algorithm.config.needs))
         ready = algorithm.prepared(scored, self._kl_coefficient)
         metrics |= self._before(ready)
         passes: list[Mapping[str, float]] = []
@@ -127,7 +126,7 @@ class Rank:
             tried += 1
             weights = algorithm.weights(part)
             metrics |= self._train_critic(ready, part, own, weights)
-            if not (algorithm.trains_without_advantage or (weights * ready.advantages[own]).any()):
+            if not (algorithm.config.trains_without_advantage or (weights * ready.advantages[own]).any()):
                 continue
             zero_gradients(self._wrapped, self._optimizer)
             target = targets(ready, part, own, weights, version=self.version, device=self._device)
@@ -246,8 +245,8 @@ class Rank:
         found = {Need.OLD_LOGPROBS: self._network}
         if self._critic is not None:
             found[Need.VALUES] = self._critic.network
-        for need in sorted(self._algorithm.needs & {Need.REFERENCE_LOGPROBS, Need.TEACHER_LOGPROBS}):
-            chosen = self._algorithm.folder(need)
+        for need in sorted(self._algorithm.config.needs & FROZEN):
+            chosen = self._algorithm.config.frozen_folder(need)
             folder = Path(chosen) if chosen else model_folder
             if read_shape(folder) != self._shape:
                 raise ConfigError(
@@ -267,12 +266,12 @@ class Rank:
 
     def _parts(self, batch: TrainBatch) -> Iterator[tuple[TrainBatch, Int32]]:
         """The minibatches of all epochs, each with the places of its tokens in the whole batch."""
-        for epoch in range(self._algorithm.epochs):
-            if self._algorithm.minibatches == 1:
+        for epoch in range(self._algorithm.config.epochs):
+            if self._algorithm.config.minibatches == 1:
                 yield batch, np.arange(len(batch.tokens), dtype=np.int32)
                 continue
             order = np.random.default_rng([self._seed, self.steps, epoch]).permutation(len(batch.rewards))
-            for rollouts in np.array_split(order, self._algorithm.minibatches):
+            for rollouts in np.array_split(order, self._algorithm.config.minibatches):
                 yield batch.select(np.sort(rollouts).astype(np.int32))
 
 

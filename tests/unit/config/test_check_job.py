@@ -42,10 +42,10 @@ def test_a_greedy_evaluation_of_one_rollout_is_fine() -> None:
 
 
 def test_an_estimator_without_a_gradient_is_refused_in_the_loss() -> None:
-    places = {problem.where for problem in check(composed("algo/kl=in_loss", "algo.kl.estimator=k1"))}
+    places = {problem.where for problem in check(composed("algo/kl=penalty", "algo.kl.estimator=k1"))}
     assert places == {"algo.kl.estimator"}
-    assert check(composed("algo/kl=in_loss", "algo.kl.estimator=k1", "algo.kl.importance_weighted=true")) == []
-    assert check(composed("algo/kl=in_reward")) == []
+    assert check(composed("algo/kl=penalty", "algo.kl.estimator=k1", "algo.kl.importance_weighted=true")) == []
+    assert check(composed("algo/kl=penalty_in_reward")) == []
 
 
 @pytest.mark.parametrize(

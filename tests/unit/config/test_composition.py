@@ -118,7 +118,7 @@ def test_contradictions_between_the_parts_of_an_algorithm_are_named() -> None:
         (["algo.group_size=1"], "algo.group_size"),
         (["algo/advantage=pass_at_k", "algo.advantage.k=9"], "algo.advantage.k"),
         (["algo/advantage=remax", "algo.advantage.greedy_rollouts=8"], "algo.advantage.greedy_rollouts"),
-        (["algo/correction=tis", "algo.correction.proximal=rollout"], "algo.correction.proximal"),
+        (["algo/correction=truncated", "algo.correction.proximal=rollout"], "algo.correction.proximal"),
     ):
         assert [problem.where for problem in check(composed(*overrides))] == [place], overrides
 
