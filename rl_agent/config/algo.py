@@ -269,8 +269,15 @@ class AlgorithmConfig(PlugInConfig):
         return self.kl.place is KlPlace.loss or self.loss.trains_without_advantage
 
     def frozen_folder(self, need: Need) -> str | None:
-        """Return the Hugging Face folder of the frozen policy that gives a score; None: the policy that training started from."""
-        return self.kl.reference if need is Need.REFERENCE_LOGPROBS else self.loss.teacher
+        """Return the Hugging Face folder of the frozen policy that gives a score; None: the policy that training started from.
+
+        Raises ConfigError if the teacher is missing.
+        """
+        if need is Need.REFERENCE_LOGPROBS:
+            return self.kl.reference
+        if self.loss.teacher is None:
+            raise ConfigError("algo.loss.teacher: no teacher is given. Set it to a Hugging Face folder.")
+        return self.loss.teacher
 
     @override
     def build(self) -> Algorithm:

@@ -80,11 +80,10 @@ END_TO_END = ("grpo", "ppo", "sft")
 def test_the_named_algorithms_take_two_steps_on_recorded_rollouts(tmp_path: Path) -> None:
     policy, teacher = (tiny(tmp_path / style, style) for style in ("claude_code", "codex"))
     for name in sorted({*NAMED} - {*END_TO_END}):
-        bundle = dataclasses.replace(algorithm(name), lr=1e-4, epochs=1)
+        config = dataclasses.replace(algorithm(name).config, lr=1e-4, epochs=1)
         if name == "opd":
-            loss: Any = bundle.loss
-            bundle = dataclasses.replace(bundle, loss=dataclasses.replace(loss, teacher=str(teacher)))
-        with trainer(policy, bundle) as one:
+            config.loss = DistillationConfig(teacher=str(teacher))
+        with trainer(policy, config.build()) as one:
             one._joined().version = 1  # which the rollouts were sampled with
             before = weights(one)
             results = [one.step(on_policy(one, recorded())) for _ in range(2)]
@@ -169,7 +168,7 @@ def test_distillation_brings_the_policy_to_its_teacher(tiny_model: Path, tmp_pat
         for _ in range(5):
             teacher.step(batch)
         teacher.export(tmp_path / "teacher")
-    learn = grpo(loss=DistillationConfig(teacher=str(tmp_path / "teacher")), lr=1e-3)
+    loss = DistillationConfig(teacher=str(tmp_path / "teacher"))
     needs = frozenset({Need.OLD_LOGPROBS, Need.TEACHER_LOGPROBS})
 
     def apart(one: MegatronTrainer) -> float:
@@ -179,7 +178,7 @@ def test_distillation_brings_the_policy_to_its_teacher(tiny_model: Path, tmp_pat
         return float(np.abs(scores.old_logprobs - scores.teacher_logprobs)[batch.loss_mask].mean())
 
     # as if sampled on-policy again and again
-    with trainer(tiny_model, dataclasses.replace(learn, correction=grpo(correction=recomputed()).correction)) as one:
+    with trainer(tiny_model, grpo(loss=loss, lr=1e-3, correction=recomputed())) as one:
         before = apart(one)
         for _ in range(10):
             one.step(batch)
