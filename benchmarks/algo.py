@@ -107,7 +107,7 @@ def full(bundle: Algorithm, batch: TrainBatch, logprobs: torch.Tensor, segment: 
 
 def only(scores: Scores, bundle: Algorithm) -> Scores:
     """The scores that the algorithm asks for: the trainer makes no others."""
-    return Scores(**{need.value: scores.get(need) for need in bundle.needs})
+    return Scores(**{need.value: scores.get(need) for need in bundle.config.needs})
 
 
 def measured(name: str, batch: TrainBatch, repeats: int, clock: Callable[[], float]) -> tuple[float, float]:
@@ -131,7 +131,7 @@ def measured(name: str, batch: TrainBatch, repeats: int, clock: Callable[[], flo
     logprobs.grad = None
     gc.collect()
     given = (batch.tokens, batch.loss_mask, batch.rollout_logprobs, batch.weight_versions)
-    arrays = [*given, *(scored.scores.get(need) for need in bundle.needs)]
+    arrays = [*given, *(scored.scores.get(need) for need in bundle.config.needs)]
     size = sum(a.nbytes for a in arrays) + logprobs.nbytes + segment.nbytes
     ctypes.CDLL(None).malloc_trim(0)  # what was freed before does not count
     before = resident("VmRSS")

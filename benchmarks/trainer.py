@@ -76,7 +76,6 @@ def batch(sizes: list[int]) -> Any:
 
 def ours(folder: Path, sizes: list[int], repeats: int) -> list[float]:
     """Seconds of each step."""
-    from rl_agent.algo.algorithm import build_algorithm  # noqa: PLC0415
     from rl_agent.config.hints import precompose  # noqa: PLC0415
     from rl_agent.config.load import load  # noqa: PLC0415
     from rl_agent.config.options import register  # noqa: PLC0415
@@ -86,7 +85,7 @@ def ours(folder: Path, sizes: list[int], repeats: int) -> list[float]:
     register()
     # one pass over the batch, like theirs: the embedded default makes several
     chosen = ["algo=sft", "algo.epochs=1", "algo.minibatches=1"]
-    algorithm = build_algorithm(load(precompose(CONF, "config", chosen)).algo)
+    algorithm = load(precompose(CONF, "config", chosen)).algo.build()
     trainer.setup(model_folder=folder, algorithm=algorithm, seed=0, total_steps=repeats + 1)
     seconds = []
     for _ in range(repeats):

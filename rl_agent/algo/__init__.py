@@ -1,1 +1,1 @@
-"""Policy-gradient formulas as pure functions on flat packed arrays."""
+"""Policy-gradient formulas as functions on flat packed arrays."""

@@ -1,4 +1,4 @@
-"""The input of one training step: flat packed arrays, the same for every algorithm and every trainer.
+"""Input of one training step: flat packed arrays, the same for every algorithm and every trainer.
 
 Legend: `T` packed tokens, `S` segments, `R` rollouts, `G` groups. Segments stand one after the other in `T`.
 
@@ -28,23 +28,23 @@ _ROLLOUT_ARRAYS: Final = ("rewards", "rollout_group")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutFacts:
-    """What is known of each rollout besides its tokens and its reward. All [R]."""
+    """Facts about each rollout besides its tokens and its reward. All [R]."""
 
     truncated: Bool
-    """A limit on tokens or turns, or the time budget, cut it short."""
+    """A limit on tokens or turns, or the time budget, cut the rollout short."""
     greedy: Bool
-    """Sampled at temperature 0 as a baseline for the others of its group: it never trains."""
+    """Sampled at temperature 0 as a baseline for the rest of its group. Never trains."""
     turns: Int32
     ill_formed: Int32
-    """Replies with a tool call that could not be read."""
+    """Replies with a tool call that could not be parsed."""
     tool_calls: Int32
     tool_errors: Int32
-    """Tool results that the agent program marked as errors."""
+    """Tool results that the agent CLI marked as errors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainBatch:
-    """One step's samples. Aligned by *predicted* token: entry t of a [T] array speaks of `tokens[t]` itself."""
+    """Samples of one step. Aligned by *predicted* token: entry t of a [T] array describes `tokens[t]` itself."""
 
     tokens: Int32
     """[T] int32."""
@@ -55,17 +55,17 @@ class TrainBatch:
     weight_versions: Int32
     """[T] int32: -1 where not sampled."""
     segment_lengths: Int32
-    """[S] int32, sums to T. A rollout's segments stand in the order of time."""
+    """[S] int32, sums to T. A rollout's segments are in the order of time."""
     segment_rollout: Int32
     """[S] int32: index into the [R] arrays."""
     rewards: Float32
     """[R] float32. Rollouts without a reward (infrastructure errors) are not in a batch (law 4)."""
     rollout_group: Int32
-    """[R] int32: which rollouts are of one task and are compared (law 8)."""
+    """[R] int32: group of each rollout. Rollouts of a group are of one task and are compared (law 8)."""
     facts: RolloutFacts | None = None
-    """None where nobody knows (demonstrations)."""
+    """None: unknown (demonstrations)."""
     token_rewards: Float32 | None = None
-    """[T] float32: rewards of single tokens besides those of rollouts; None: there are none."""
+    """[T] float32: rewards of single tokens in addition to those of rollouts; None: no such rewards."""
     scores: Scores = field(default_factory=Scores)
 
     def __post_init__(self) -> None:
@@ -81,44 +81,32 @@ class TrainBatch:
             raise ValueError("rewards and rollout_group differ in length")
 
     def segment_starts(self) -> Int32:
-        """[S] int32: index in T of each segment's first token."""
+        """Return the index in T of each segment's first token: [S] int32."""
         ends = np.cumsum(self.segment_lengths)
         return (ends - self.segment_lengths).astype(np.int32)
 
     def token_rollout(self) -> Int32:
-        """[T] int32: the rollout of each token."""
+        """Return the rollout of each token: [T] int32."""
         return np.repeat(self.segment_rollout, self.segment_lengths)
 
     def trained_tokens(self) -> Int32:
-        """[R] int32: trained tokens of each rollout."""
-        of_segment = self.trained_of_segments()
-        return np.bincount(self.segment_rollout, weights=of_segment, minlength=len(self.rewards)).astype(np.int32)
+        """Return the number of trained tokens of each rollout: [R] int32."""
+        return np.bincount(self.token_rollout()[self.loss_mask], minlength=len(self.rewards)).astype(np.int32)
 
     def trained_of_segments(self) -> Int32:
-        """[S] int32: trained tokens of each segment."""
-        return self._segment_sums(self.loss_mask, np.int32)
-
-    def segment_sums(self, values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-        """[S] float64: the sum of a [T] array over each segment."""
-        return self._segment_sums(values, np.float64)
-
-    def _segment_sums(self, values: npt.NDArray[Any], dtype: Any) -> npt.NDArray[Any]:
-        sums = np.zeros(len(self.segment_lengths), dtype=dtype)
-        filled = self.segment_lengths > 0  # `reduceat` takes an empty range for its first element
-        if filled.any():
-            sums[filled] = np.add.reduceat(values, self.segment_starts()[filled], dtype=dtype)
-        return sums
+        """Return the number of trained tokens of each segment: [S] int32."""
+        segment = np.repeat(np.arange(len(self.segment_lengths)), self.segment_lengths)
+        return np.bincount(segment[self.loss_mask], minlength=len(self.segment_lengths)).astype(np.int32)
 
     def returns(self) -> Float32:
-        """[R] float32: each rollout's reward and what its tokens earned besides."""
+        """Return each rollout's reward plus the rewards of its tokens: [R] float32."""
         if self.token_rewards is None:
             return self.rewards
-        earned = self.segment_sums(self.token_rewards)
-        by_rollout = np.bincount(self.segment_rollout, weights=earned, minlength=len(self.rewards))
-        return (self.rewards + by_rollout).astype(np.float32)
+        earned = np.bincount(self.token_rollout(), weights=self.token_rewards, minlength=len(self.rewards))
+        return (self.rewards + earned).astype(np.float32)
 
     def select(self, rollouts: Int32) -> tuple[TrainBatch, Int32]:
-        """The part that belongs to `rollouts`, and where its tokens stand in the whole ([t] int32)."""
+        """Return the part that belongs to `rollouts`, and the indices of its tokens in the whole batch ([t] int32)."""
         chosen = np.isin(self.segment_rollout, rollouts)
         tokens = np.flatnonzero(np.repeat(chosen, self.segment_lengths)).astype(np.int32)
         number = np.full(len(self.rewards), -1, dtype=np.int32)
@@ -136,12 +124,29 @@ class TrainBatch:
         return part, tokens
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A batch that is ready to train on: scored, with advantages, and corrected as a whole. [T] arrays; None if no part made one."""
+
+    batch: TrainBatch
+    advantages: Float32
+    old_logprobs: Float32
+    """Log-probabilities under the proximal policy."""
+    correction: Float32 | None = None
+    corrected: Bool | None = None
+    marked: Bool | None = None
+    value_targets: Float32 | None = None
+    kl: float | None = None
+    """Mean divergence from the reference policy per trained token, before the update."""
+    kl_coefficient: float = 0.0
+
+
 def _at(values: npt.NDArray[Any] | None, places: Int32) -> npt.NDArray[Any] | None:
     return None if values is None else values[places]
 
 
 def _each(arrays: Any, places: Int32) -> Any:
-    """A dataclass of arrays, each of them at `places`."""
+    """Return a dataclass of arrays with each array at `places`."""
     if arrays is None:
         return None
     return replace(arrays, **{f.name: _at(getattr(arrays, f.name), places) for f in fields(arrays)})

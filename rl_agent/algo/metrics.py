@@ -1,6 +1,6 @@
-"""What a pass over a batch says about the policy: sums over tokens, so that micro-batches and ranks can be added up.
+"""Metrics of a pass over a batch, as sums over tokens that can be added up over micro-batches and ranks.
 
-Every sum is there in every micro-batch, empty or not, because ranks add them up position by position.
+Every micro-batch has every sum, even if it is empty, because ranks add the sums up by position.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from rl_agent.algo.base import LossInput, LossTerms
 
 STALENESS: Final = {"0": (0, 0), "1": (1, 1), "2_3": (2, 3), "4_7": (4, 7), "8_up": (8, 2**31 - 1)}
-"""Buckets of weight versions that a token lags behind, first and last included."""
+"""Buckets of staleness in weight versions: first and last, inclusive."""
 
 BY_STALENESS: Final = ("ratio", "clip_fraction", "kl_k1", "kl_k3", "entropy", "correction/rejected")
-"""What is told bucket by bucket too, beside the effective sample size."""
+"""Metrics that are also reported per bucket, in addition to the effective sample size."""
 
 
 @torch.no_grad()
 def token_sums(inputs: LossInput, terms: LossTerms, entropy: Tensor) -> dict[str, Tensor]:
-    """Float64 scalars. Of the sampler's gap only tokens count whose weight version is known."""
+    """Return the sums, float64 scalars. Sums about the gap to the sampler include only tokens with a known weight version."""
     mask = inputs.loss_mask
     sums = {"tokens": mask.double().sum()}
     for name, values in {"entropy": entropy, **terms.metrics}.items():
@@ -53,7 +53,7 @@ def token_sums(inputs: LossInput, terms: LossTerms, entropy: Tensor) -> dict[str
 
 
 def means(sums: Mapping[str, float]) -> dict[str, float]:
-    """The metrics. A mean over no token is left out: missing is not zero. Buckets are told once a token is stale."""
+    """Return the metrics. Means over zero tokens are left out: missing is not zero. Buckets are reported once a token is stale."""
     tokens, known = sums["tokens"], sums.get("known", 0.0)
     found: dict[str, float] = {}
     if tokens:

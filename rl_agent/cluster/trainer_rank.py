@@ -49,14 +49,12 @@ class TrainerRank:
 
     def start(self, model_folder: Path, master_address: str, master_port: int, number_on_node: int) -> None:
         """Build the model, from scratch or from the folder's weights."""
-        from rl_agent.algo.algorithm import build_algorithm  # noqa: PLC0415 (imports torch; the controller knows this class too)
-
         cluster, workers = self._config.cluster, getattr(self._config.engine, "tensor_parallel", 1)
         self._sender.open(self._folder.root, receivers=workers * cluster.engine_replicas)
         with self._held:
             self._trainer.setup(
                 model_folder=model_folder,
-                algorithm=build_algorithm(self._config.algo),
+                algorithm=self._config.algo.build(),
                 seed=self._config.seed,
                 total_steps=self._config.job.steps,
                 rank=self._rank,

@@ -1,234 +1,303 @@
-"""The schema of conf/algo: the learning algorithm and the parts that say what each token is worth and how much it counts.
+"""Config of `algo`: the algorithm, the base configs of its six parts, and the enums that several parts share.
 
-The other parts are in `algo_loss` and `algo_parts`.
+A part's own options stand beside its formula, in `rl_agent/algo/<part>/<option>.py`. What other code needs to know about a part is
+an attribute of the part's base config here; subclasses override it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import TYPE_CHECKING, ClassVar
+
+from omegaconf import MISSING
+from typing_extensions import override
+
+from rl_agent.config.plug_in import PlugInConfig, Problem
+from rl_agent.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rl_agent.algo.algorithm import Algorithm
+    from rl_agent.algo.base import Advantage, Aggregation, Correction, Kl, Shaping, TokenLoss
+    from rl_agent.config.schema import Config
+
+
+class Need(StrEnum):
+    """A score that a part of the algorithm requires. The values are the fields of `Scores`."""
+
+    OLD_LOGPROBS = "old_logprobs"
+    """Log-probabilities under the trainer's weights before the first update."""
+    REFERENCE_LOGPROBS = "reference_logprobs"
+    """Log-probabilities under a frozen reference policy."""
+    TEACHER_LOGPROBS = "teacher_logprobs"
+    """Log-probabilities under a frozen teacher."""
+    VALUES = "values"
+    """Values of the critic."""
+
+
+FROZEN = frozenset({Need.REFERENCE_LOGPROBS, Need.TEACHER_LOGPROBS})
+"""Scores that come from a frozen policy, which the trainer must load."""
 
 
 class SegmentCredit(StrEnum):
-    """What each of a rollout's K segments gets of the rollout's advantage."""
+    """Share of a rollout's advantage that each of its K segments gets."""
 
     shared = "shared"
-    """Each gets all of it."""
+    """Every segment gets the full advantage."""
     divided = "divided"
-    """Each gets 1 / K of it."""
+    """Every segment gets 1 / K of the advantage."""
 
 
 class LrDecay(StrEnum):
-    """What the learning rate does after the warm-up."""
+    """Shape of the learning-rate schedule after the warm-up."""
 
     constant = "constant"
-    """It stays."""
     linear = "linear"
-    """It falls in a straight line to `lr_min_ratio * lr` at the last step."""
+    """Linear decay to `lr_min_ratio * lr` at the last step."""
     cosine = "cosine"
-    """It falls along half a cosine to `lr_min_ratio * lr` at the last step."""
+    """Cosine decay to `lr_min_ratio * lr` at the last step."""
 
 
-@dataclass(slots=True, kw_only=True)
-class AlgorithmConfig:
-    """A bundle: chooses the six parts (`algo/advantage`, `algo/loss`, ...) and holds what no part owns."""
+class Proximal(StrEnum):
+    """The policy at the center of the trust region, which defines `old_logprobs`."""
 
-    _target_: str = "rl_agent.algo.algorithm.Algorithm"
-    advantage: Any = "???"
+    rollout = "rollout"
+    """The sampler, by its own log-probabilities. The ratio covers the whole gap, so there is nothing to correct."""
+    recomputed = "recomputed"
+    """The trainer's weights before the update. Costs an extra forward pass."""
+    approximated = "approximated"
+    """Log-linear interpolation between the sampler and the current policy, by weight version (AReaL's decoupled PPO). Needs no
+    forward pass. The proximal policy of a fresh token is its sampler."""
+    current = "current"
+    """The current policy without gradient. Every ratio is 1, and only the correction accounts for the sampler."""
+
+
+class KlPlace(StrEnum):
+    """Place where the KL penalty is applied."""
+
+    nowhere = "nowhere"
+    reward = "reward"
+    """Subtracted from the reward of each token before advantages are computed."""
+    loss = "loss"
+    """Added to the loss of each token."""
+
+
+@dataclass(kw_only=True)
+class AdvantageConfig(PlugInConfig):
+    """Base config of `algo/advantage`: rewards -> advantage of each token."""
+
+    needs: ClassVar[frozenset[Need]] = frozenset()
+    """Scores that the batch must have."""
+    needs_critic: ClassVar[bool] = False
+    """Trains a value network beside the policy."""
+    compares_within_group: ClassVar[bool] = False
+    """A group of one rollout has no advantage."""
+
+    @property
+    def greedy_rollouts(self) -> int:
+        """Number of rollouts per group that are sampled at temperature 0 and do not train."""
+        return 0
+
+    @override
+    def build(self) -> Advantage:
+        raise NotImplementedError
+
+    @override
+    def problems(self, config: Config) -> Iterator[Problem]:
+        """Yield a problem if groups of one rollout have no advantage."""
+        if self.compares_within_group and config.algo.group_size == 1:
+            yield Problem(
+                "algo.group_size",
+                f"1: {type(self).__name__.removesuffix('Config')} compares the rollouts of a group, and a group of 1 has no other.",
+                "Set algo.group_size to at least 2, or choose algo/advantage=reinforce_plus_plus or gae.",
+            )
+
+
+@dataclass(kw_only=True)
+class LossConfig(PlugInConfig):
+    """Base config of `algo/loss`: log-probabilities and advantages -> loss of each token."""
+
+    needs: ClassVar[frozenset[Need]] = frozenset()
+    """Scores that the batch must have."""
+
+    @property
+    def trains_without_advantage(self) -> bool:
+        """True if a batch with zero advantages still has a gradient."""
+        return False
+
+    @property
+    def teacher(self) -> str | None:
+        """Hugging Face folder of the frozen teacher."""
+        return None
+
+    @override
+    def build(self) -> TokenLoss:
+        raise NotImplementedError
+
+
+@dataclass(kw_only=True)
+class CorrectionConfig(PlugInConfig):
+    """Base config of `algo/correction`: weights for the gap between sampler and proximal policy."""
+
+    corrects: ClassVar[bool] = True
+    """False if every weight is 1."""
+
+    proximal: Proximal = Proximal.recomputed
+    """The policy that `old_logprobs` come from."""
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """Scores that the batch must have."""
+        return frozenset({Need.OLD_LOGPROBS} if self.proximal is Proximal.recomputed else ())
+
+    @override
+    def build(self) -> Correction:
+        raise NotImplementedError
+
+    @override
+    def problems(self, config: Config) -> Iterator[Problem]:
+        """Yield a problem if the sampler is corrected against itself."""
+        if self.corrects and self.proximal is Proximal.rollout:
+            yield Problem(
+                "algo.correction.proximal",
+                "rollout: the proximal policy is the sampler itself, so every importance weight is 1.",
+                "Set it to recomputed, approximated or current, or choose algo/correction=none.",
+            )
+
+
+@dataclass(kw_only=True)
+class KlConfig(PlugInConfig):
+    """Base config of `algo/kl`: penalty for the distance to a reference policy."""
+
+    needs: ClassVar[frozenset[Need]] = frozenset()
+    """Scores that the batch must have."""
+
+    @property
+    def place(self) -> KlPlace:
+        """Place where the penalty is applied."""
+        return KlPlace.nowhere
+
+    @property
+    def coefficient(self) -> float:
+        """Coefficient of the penalty at the first step."""
+        return 0.0
+
+    @property
+    def reference(self) -> str | None:
+        """Hugging Face folder of the frozen reference policy; None: the policy that training started from."""
+        return None
+
+    @override
+    def build(self) -> Kl:
+        raise NotImplementedError
+
+
+@dataclass(kw_only=True)
+class AggregationConfig(PlugInConfig):
+    """Base config of `algo/aggregation`: weight of each token's loss in the loss of the batch."""
+
+    @override
+    def build(self) -> Aggregation:
+        raise NotImplementedError
+
+
+@dataclass(kw_only=True)
+class ShapingConfig(PlugInConfig):
+    """Base config of `algo/shaping`: additions to the graded rewards, and filters on rollouts."""
+
+    @property
+    def drop_zero_variance(self) -> bool:
+        """Leave out groups whose graded rewards are all equal."""
+        return False
+
+    @override
+    def build(self) -> Shaping:
+        raise NotImplementedError
+
+
+@dataclass(kw_only=True)
+class AlgorithmConfig(PlugInConfig):
+    """A learning algorithm: its six parts and the options that belong to no part."""
+
+    advantage: AdvantageConfig = MISSING
     """Rewards -> advantage of each token."""
-    loss: Any = "???"
+    loss: LossConfig = MISSING
     """Log-probabilities and advantages -> loss of each token."""
-    correction: Any = "???"
-    """How far the sampler may be from the trainer, and what is done about it."""
-    kl: Any = "???"
-    """What leaving a reference policy costs."""
-    aggregation: Any = "???"
-    """Weight of each token's loss in the batch's loss."""
-    shaping: Any = "???"
-    """What is added to graded rewards, and which rollouts train."""
+    correction: CorrectionConfig = MISSING
+    """Weights for the gap between sampler and trainer."""
+    kl: KlConfig = MISSING
+    """Penalty for the distance to a reference policy."""
+    aggregation: AggregationConfig = MISSING
+    """Weight of each token's loss in the loss of the batch."""
+    shaping: ShapingConfig = MISSING
+    """Additions to the graded rewards, and filters on rollouts."""
     lr: float = 1.0e-6
     lr_warmup_steps: int = 0
-    """The learning rate rises in a straight line over this many steps."""
+    """Number of steps over which the learning rate rises linearly."""
     lr_decay: LrDecay = LrDecay.constant
     lr_min_ratio: float = 0.1
-    """Where the decay ends, as a part of `lr`."""
+    """Final learning rate of the decay, as a fraction of `lr`."""
     epochs: int = 1
-    """Passes over each batch; one optimizer step a minibatch."""
+    """Passes over each batch, with one optimizer step per minibatch."""
     minibatches: int = 1
-    """Into how many parts (of whole rollouts) an epoch cuts the batch."""
+    """Number of minibatches (of whole rollouts) per epoch."""
     group_size: int = 8
-    """Rollouts of one task that are compared with each other."""
+    """Rollouts per task that are compared with each other."""
     max_staleness: int = 0
-    """How many pushed weight versions a sampled token may lag behind the trainer."""
+    """Maximum number of weight versions that a sampled token may lag behind the trainer."""
     segment_credit: SegmentCredit = SegmentCredit.shared
 
+    @property
+    def parts(self) -> tuple[PlugInConfig, ...]:
+        """The configs of the six parts."""
+        return self.advantage, self.loss, self.correction, self.kl, self.aggregation, self.shaping
 
-@dataclass(slots=True, kw_only=True)
-class GrpoAdvantageConfig:
-    """Reward against the group's mean."""
+    @property
+    def needs(self) -> frozenset[Need]:
+        """Scores that a batch must have before it can be trained on."""
+        return self.advantage.needs | self.loss.needs | self.correction.needs | self.kl.needs
 
-    _target_: str = "rl_agent.algo.advantage.grpo.GrpoAdvantage"
-    divide_by_std: bool = True
-    """False: Dr. GRPO's."""
-    epsilon: float = 1.0e-6
-    """Added to the standard deviation."""
-    whiten: bool = False
-    """Then subtract the mean over the batch's trained tokens, and divide by their standard deviation."""
+    @property
+    def frozen_policies(self) -> int:
+        """Number of frozen policies that the trainer must load beside the one that it trains."""
+        return len(self.needs & FROZEN)
 
+    @property
+    def trains_without_advantage(self) -> bool:
+        """True if a batch with zero advantages still has a gradient."""
+        return self.kl.place is KlPlace.loss or self.loss.trains_without_advantage
 
-@dataclass(slots=True, kw_only=True)
-class RlooAdvantageConfig:
-    """Reward against the mean of the group's others."""
+    def frozen_folder(self, need: Need) -> str | None:
+        """Return the Hugging Face folder of the frozen policy that gives a score; None: the policy that training started from.
 
-    _target_: str = "rl_agent.algo.advantage.rloo.RlooAdvantage"
-    whiten: bool = False
-    """As in advantage=grpo."""
+        Raises ConfigError if the teacher is missing.
+        """
+        if need is Need.REFERENCE_LOGPROBS:
+            return self.kl.reference
+        if self.loss.teacher is None:
+            raise ConfigError("algo.loss.teacher: no teacher is given. Set it to a Hugging Face folder.")
+        return self.loss.teacher
 
+    @override
+    def build(self) -> Algorithm:
+        """Build the parts and check the ranges. Raises ConfigError."""
+        from rl_agent.algo.algorithm import Algorithm  # noqa: PLC0415  (imports torch)
 
-@dataclass(slots=True, kw_only=True)
-class ReinforcePlusPlusAdvantageConfig:
-    """Discounted returns, whitened over the batch."""
+        for problem in self._out_of_range():
+            raise ConfigError(str(problem))
+        return Algorithm(self)
 
-    _target_: str = "rl_agent.algo.advantage.reinforce_plus_plus.ReinforcePlusPlusAdvantage"
-    gamma: float = 1.0
-    """Discount of a reward for each trained token before it."""
-    baseline: bool = False
-    """Subtract the group's mean reward first."""
-    whiten: bool = True
-    """As in advantage=grpo; what the name stands for."""
+    @override
+    def problems(self, config: Config) -> Iterator[Problem]:
+        """Yield the problems of the six parts, then those of the algorithm itself."""
+        for part in self.parts:
+            yield from part.problems(config)
+        yield from self._out_of_range()
 
-
-@dataclass(slots=True, kw_only=True)
-class MaxRlAdvantageConfig:
-    """Reward above the group's mean, in parts of that mean."""
-
-    _target_: str = "rl_agent.algo.advantage.maxrl.MaxRlAdvantage"
-    epsilon: float = 1.0e-6
-    """Added to the mean."""
-    whiten: bool = False
-    """As in advantage=grpo."""
-
-
-@dataclass(slots=True, kw_only=True)
-class OpoAdvantageConfig:
-    """Reward against the group's mean weighted by length."""
-
-    _target_: str = "rl_agent.algo.advantage.opo.OpoAdvantage"
-    whiten: bool = False
-    """As in advantage=grpo."""
-
-
-@dataclass(slots=True, kw_only=True)
-class PassAtKAdvantageConfig:
-    """The chance that one of k rollouts succeeds."""
-
-    _target_: str = "rl_agent.algo.advantage.pass_at_k.PassAtKAdvantage"
-    k: int = 4
-    success: float = 1.0
-    """The least reward of a success."""
-    whiten: bool = False
-    """As in advantage=grpo."""
-
-
-@dataclass(slots=True, kw_only=True)
-class RemaxAdvantageConfig:
-    """Reward against that of a greedy rollout of the same task."""
-
-    _target_: str = "rl_agent.algo.advantage.remax.RemaxAdvantage"
-    greedy_rollouts: int = 1
-    """How many of a group's `algo.group_size` rollouts are sampled at temperature 0; they never train."""
-    whiten: bool = False
-    """As in advantage=grpo."""
-
-
-@dataclass(slots=True, kw_only=True)
-class GaeAdvantageConfig:
-    """Generalised advantage estimation, with a critic."""
-
-    _target_: str = "rl_agent.algo.advantage.gae.GaeAdvantage"
-    gamma: float = 1.0
-    """Discount of a reward for each trained token before it."""
-    lam: float = 0.95
-    """Lambda: 1 trusts returns, 0 the critic."""
-    critic_lr: float = 1.0e-5
-    """Constant, whatever `algo.lr` does."""
-    value_clip: float | None = 0.2
-    """How far a value may leave the one before the step; null: freely."""
-    whiten: bool = True
-    """As in advantage=grpo."""
-
-
-@dataclass(slots=True, kw_only=True)
-class ConstantAdvantageConfig:
-    """The same advantage for every token: imitation."""
-
-    _target_: str = "rl_agent.algo.advantage.constant.ConstantAdvantage"
-    value: float = 1.0
-
-
-@dataclass(slots=True, kw_only=True)
-class TokenMeanConfig:
-    """Every trained token counts the same."""
-
-    _target_: str = "rl_agent.algo.aggregation.token_mean.TokenMean"
-
-
-@dataclass(slots=True, kw_only=True)
-class SequenceMeanConfig:
-    """Every segment counts the same, however long."""
-
-    _target_: str = "rl_agent.algo.aggregation.sequence_mean.SequenceMean"
-
-
-@dataclass(slots=True, kw_only=True)
-class RolloutMeanConfig:
-    """Every rollout counts the same, however long and in however many segments."""
-
-    _target_: str = "rl_agent.algo.aggregation.rollout_mean.RolloutMean"
-
-
-@dataclass(slots=True, kw_only=True)
-class TokenSumConfig:
-    """The sum over trained tokens, divided by a constant."""
-
-    _target_: str = "rl_agent.algo.aggregation.token_sum.TokenSum"
-    constant: float = 1.0
-    """Dr. GRPO: the most tokens that a rollout may have."""
-    per_rollout: bool = True
-    """Divide by the number of rollouts with a trained token as well."""
-
-
-@dataclass(slots=True, kw_only=True)
-class ContextMeanConfig:
-    """Trained tokens count fully, the tokens around them a little."""
-
-    _target_: str = "rl_agent.algo.aggregation.context_mean.ContextMean"
-    context_weight: float = 0.1
-    """Weight of a token that the policy did not write, against 1 for one that it did."""
-
-
-SCHEMAS: Final = {"algorithm": AlgorithmConfig}
-"""Schemas of conf/algo/*.yaml."""
-
-ADVANTAGE_SCHEMAS: Final = {
-    "grpo": GrpoAdvantageConfig,
-    "rloo": RlooAdvantageConfig,
-    "reinforce_plus_plus": ReinforcePlusPlusAdvantageConfig,
-    "maxrl": MaxRlAdvantageConfig,
-    "opo": OpoAdvantageConfig,
-    "pass_at_k": PassAtKAdvantageConfig,
-    "remax": RemaxAdvantageConfig,
-    "gae": GaeAdvantageConfig,
-    "constant": ConstantAdvantageConfig,
-}
-"""Schemas of conf/algo/advantage/*.yaml."""
-
-AGGREGATION_SCHEMAS: Final = {
-    "token_mean": TokenMeanConfig,
-    "sequence_mean": SequenceMeanConfig,
-    "rollout_mean": RolloutMeanConfig,
-    "token_sum": TokenSumConfig,
-    "context_mean": ContextMeanConfig,
-}
-"""Schemas of conf/algo/aggregation/*.yaml."""
+    def _out_of_range(self) -> Iterator[Problem]:
+        at_least = {"epochs": 1, "minibatches": 1, "group_size": 1, "lr": 0, "lr_warmup_steps": 0, "lr_min_ratio": 0}
+        for name, least in (at_least | {"max_staleness": 0}).items():
+            value = getattr(self, name)
+            if value < least:
+                yield Problem(f"algo.{name}", f"{value} is less than {least}.", f"Set it to at least {least}.")

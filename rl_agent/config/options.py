@@ -192,7 +192,10 @@ class _DeclaredOptions(ConfigSource):
         if kind is None:
             raise ConfigLoadError(f"no such option: {config_path}")
         return ConfigResult(
-            provider=self.provider, path=f"{_SCHEME}://{self.path}", config=OmegaConf.structured(kind), header={"package": None}
+            provider=self.provider,
+            path=f"{_SCHEME}://{self.path}",
+            config=OmegaConf.structured(kind),
+            header={"package": None},
         )
 
     @override

@@ -95,8 +95,8 @@ def memory(config: Config, job: PlanConfig, shape: ModelShape) -> tuple[list[Ter
     algo, trainer = config.algo, config.trainer
     bucket = config.weights.bucket_mb / 1000
     copies = Copies(
-        frozen=int(not str(algo.kl._target_).endswith("NoKl")) + int(getattr(algo.loss, "teacher", None) is not None),
-        critic=str(algo.advantage._target_).endswith("GaeAdvantage"),
+        frozen=algo.frozen_policies,
+        critic=algo.advantage.needs_critic,
     )
     terms = trainer_memory(shape, trainer, longest=config.rollout.max_context_tokens, bucket_gb=bucket, copies=copies)
     engine = config.engine

@@ -6,15 +6,16 @@ Dynamic sampling replaces groups whose rewards are all equal by other tasks (DAP
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rl_agent.algo.shaping.zero_variance import has_variance
+from rl_agent.algo.groups import has_variance
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
+    from rl_agent.config.algo import AlgorithmConfig
     from rl_agent.rollout.group import EpisodeRequest, Rollout
 
     RunEpisode = Callable[[EpisodeRequest], Awaitable[Rollout]]
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
 REASON = "zero_variance"
 
 
-def with_greedy_baselines(run_episode: RunEpisode, algo: Any) -> RunEpisode:
+def with_greedy_baselines(run_episode: RunEpisode, algo: AlgorithmConfig) -> RunEpisode:
     """Return `run_episode` with the last `algo.advantage.greedy_rollouts` members of each group sampled at temperature 0."""
-    greedy = getattr(algo.advantage, "greedy_rollouts", 0)
+    greedy = algo.advantage.greedy_rollouts
     if not greedy:
         return run_episode
 
@@ -34,13 +35,13 @@ def with_greedy_baselines(run_episode: RunEpisode, algo: Any) -> RunEpisode:
     return run
 
 
-def dropped_groups(algo: Any) -> Callable[[Sequence[Rollout]], str | None]:
+def dropped_groups(algo: AlgorithmConfig) -> Callable[[Sequence[Rollout]], str | None]:
     """Return a function that gives the reason why `algo` drops a complete group, or None if the group trains.
 
     It drops the groups that `algo.shaping` would leave out of the batch. All rewards count, also those of greedy baselines. A group
     without any reward stays, since it is no evidence.
     """
-    if not getattr(algo.shaping, "drop_zero_variance", False):
+    if not algo.shaping.drop_zero_variance:
         return lambda _: None
 
     def drop(rollouts: Sequence[Rollout]) -> str | None:

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
     from rl_agent.algo.algorithm import Algorithm
     from rl_agent.algo.batch import TrainBatch
-    from rl_agent.algo.scores import Need, Scores
+    from rl_agent.algo.scores import Scores
+    from rl_agent.config.algo import Need
     from rl_agent.tokens.turn import Float32, Int32
     from rl_agent.weights.base import WeightSender, WeightUpdate
 

@@ -10,7 +10,7 @@ from megatron.core.tensor_parallel import gather_from_sequence_parallel_region
 from torch import nn
 from typing_extensions import override
 
-from rl_agent.algo.advantage.value_loss import value_loss
+from rl_agent.algo.advantage.gae import value_loss
 from rl_agent.trainer import checkpoint
 from rl_agent.trainer.layout import metrics_from_last_stage, sum_over_copies
 from rl_agent.trainer.optimizer import build_optimizer, update, wrap_model, zero_gradients

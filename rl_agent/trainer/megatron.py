@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from typing_extensions import override
 
-from rl_agent.algo.scores import Need
+from rl_agent.config.algo import Need
 from rl_agent.config.trainer import TrainerConfig
 from rl_agent.trainer.base import StepResult
 from rl_agent.trainer.legal import require_legal
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rl_agent.algo.algorithm import Algorithm
-    from rl_agent.algo.batch import Float32, Int32, TrainBatch
-    from rl_agent.algo.prepared import Prepared
+    from rl_agent.algo.batch import Float32, Int32, Prepared, TrainBatch
     from rl_agent.algo.scores import Scores
     from rl_agent.trainer.checkpoint_writer import Writing
     from rl_agent.trainer.networks import Networks
@@ -123,7 +122,7 @@ class MegatronTrainer:
         self._seed = seed
         self._total_steps = total_steps
         self._is_first = rank == 0
-        self._kl_coefficient = algorithm.kl.coefficient
+        self._kl_coefficient = algorithm.config.kl.coefficient
         self._writing = []
         self.steps = self.version = 0
 
@@ -162,7 +161,7 @@ class MegatronTrainer:
         metrics = dict(shaped.metrics)
         if not shaped.batch.loss_mask.any():
             return StepResult(metrics=metrics | _summary([], [], lr, 1), updated=False)
-        scored = replace(shaped.batch, scores=self.score(shaped.batch, algorithm.needs))
+        scored = replace(shaped.batch, scores=self.score(shaped.batch, algorithm.config.needs))
         ready = algorithm.prepared(scored, self._kl_coefficient)
         metrics |= _score_metrics(ready)
         passes: list[Mapping[str, float]] = []
@@ -172,7 +171,7 @@ class MegatronTrainer:
             tried += 1
             weights = algorithm.weights(part)
             metrics |= networks.train_critic(algorithm, ready, part, own, weights)
-            if not (algorithm.trains_without_advantage or (weights * ready.advantages[own]).any()):
+            if not (algorithm.config.trains_without_advantage or (weights * ready.advantages[own]).any()):
                 continue
             told, result = networks.train_policy(algorithm, ready, part, own, weights, version=self.version, lr=lr)
             passes.append(told)
@@ -247,12 +246,12 @@ class MegatronTrainer:
 
     def _parts(self, batch: TrainBatch) -> Iterator[tuple[TrainBatch, Int32]]:
         """Yield the minibatches of all epochs, each with the positions of its tokens in the whole batch."""
-        for epoch in range(self._algorithm.epochs):
-            if self._algorithm.minibatches == 1:
+        for epoch in range(self._algorithm.config.epochs):
+            if self._algorithm.config.minibatches == 1:
                 yield batch, np.arange(len(batch.tokens), dtype=np.int32)
                 continue
             order = np.random.default_rng([self._seed, self.steps, epoch]).permutation(len(batch.rewards))
-            for rollouts in np.array_split(order, self._algorithm.minibatches):
+            for rollouts in np.array_split(order, self._algorithm.config.minibatches):
                 yield batch.select(np.sort(rollouts).astype(np.int32))
 
     def _joined(self) -> Networks:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import torch
 import torch.distributed as dist
 
-from rl_agent.algo.scores import Need
+from rl_agent.config.algo import FROZEN, Need
 from rl_agent.errors import ConfigError
 from rl_agent.run_folder import write_atomic
 from rl_agent.trainer import checkpoint, cpu, layout
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from rl_agent.algo.algorithm import Algorithm
-    from rl_agent.algo.batch import Float32, Int32, TrainBatch
-    from rl_agent.algo.prepared import Prepared
+    from rl_agent.algo.batch import Float32, Int32, Prepared, TrainBatch
     from rl_agent.trainer.checkpoint_writer import Writing
     from rl_agent.trainer.layout import RankLayout
     from rl_agent.trainer.megatron import MegatronConfig
@@ -174,8 +173,8 @@ class Networks:
         found = {Need.OLD_LOGPROBS: self._policy}
         if self._critic is not None:
             found[Need.VALUES] = self._critic.network
-        for need in sorted(algorithm.needs & {Need.REFERENCE_LOGPROBS, Need.TEACHER_LOGPROBS}):
-            chosen = algorithm.folder(need)
+        for need in sorted(algorithm.config.needs & FROZEN):
+            chosen = algorithm.config.frozen_folder(need)
             folder = Path(chosen) if chosen else model_folder
             if read_shape(folder) != self._shape:
                 raise ConfigError(

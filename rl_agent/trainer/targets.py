@@ -11,8 +11,7 @@ import torch
 from rl_agent.algo.base import LossInput
 
 if TYPE_CHECKING:
-    from rl_agent.algo.batch import Float32, Int32, TrainBatch
-    from rl_agent.algo.prepared import Prepared
+    from rl_agent.algo.batch import Float32, Int32, Prepared, TrainBatch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
 
 SMALL = ("tracking=none", "job.steps=2", "job.eval_every=0", "rollout.tasks_per_step=2", "algo.group_size=4")
-OTHERS = ("dr_grpo", "dapo", "reinforce_pp", "cispo", "sapo", "maxrl")
+OTHERS = ("dr_grpo", "dapo", "reinforce_plus_plus", "cispo", "sapo", "maxrl")
 """grpo is in test_train.py; grpo, gspo and rloo are in the sweep below."""
 
 
@@ -60,7 +60,7 @@ def test_job_sft_takes_two_steps(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", OTHERS)
 def test_a_named_algorithm_takes_two_steps(name: str, tmp_path: Path) -> None:
     steps = train(tmp_path / "run", f"algo={name}")
-    needs_reference = name == "reinforce_pp"
+    needs_reference = name == "reinforce_plus_plus"
     assert all(("train/reference_kl" in step) == needs_reference for step in steps)
 
 

@@ -24,7 +24,6 @@ PROBE = np.arange(20, 84, dtype=np.int32)
 
 def start(folder: Path, sender: Any, run_folder: Path) -> None:
     """Set a trainer up on a model folder, with random weights if it has none."""
-    from rl_agent.algo.algorithm import build_algorithm
     from rl_agent.config.hints import precompose
     from rl_agent.config.load import load
     from rl_agent.config.options import register
@@ -32,7 +31,7 @@ def start(folder: Path, sender: Any, run_folder: Path) -> None:
 
     register()
     conf = Path(__file__).parents[2] / "conf"
-    algorithm = build_algorithm(load(precompose(conf, "config", ["algo=grpo", "algo.lr=1e-3"])).algo)
+    algorithm = load(precompose(conf, "config", ["algo=grpo", "algo.lr=1e-3"])).algo.build()
     trainer = MegatronConfig(threads=1).build()
     trainer.setup(model_folder=folder, algorithm=algorithm, seed=1, total_steps=100)
     built = sender.build()

@@ -1,8 +1,9 @@
-"""Batches, algorithms and what the trainer makes of them, for the laws that hold for every algorithm."""
+"""Batches, algorithms, and the loss and gradient of the trainer, for the laws that hold for every algorithm."""
 
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import itertools
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -13,12 +14,11 @@ import yaml
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from rl_agent.algo.algorithm import PARTS, build_algorithm
 from rl_agent.algo.base import LossInput
-from rl_agent.algo.batch import RolloutFacts, TrainBatch
+from rl_agent.algo.batch import Prepared, RolloutFacts, TrainBatch
 from rl_agent.algo.scores import Scores
 from rl_agent.config.algo import AlgorithmConfig, LrDecay
-from rl_agent.config.schema import GROUPS
+from rl_agent.config.plug_in import PlugInConfig
 from rl_agent.trainer.bin_packing import pack
 from tests.conftest import CONF
 
@@ -26,14 +26,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rl_agent.algo.algorithm import Algorithm
-    from rl_agent.algo.prepared import Prepared
 
 NAMED = (
     "grpo",
     "dr_grpo",
     "dapo",
     "rloo",
-    "reinforce_pp",
+    "reinforce_plus_plus",
     "ppo",
     "gspo",
     "cispo",
@@ -44,43 +43,48 @@ NAMED = (
 )
 REFERENCE = "${rollout.max_context_tokens}"
 VERSION = 3
-"""Of the weights that train."""
+"""Weight version of the trainer."""
 
 
 CONTEXT = 2048
-"""Stands for `rollout.max_context_tokens`, which some parts refer to."""
+"""Value of `rollout.max_context_tokens`, which some parts refer to."""
 
 
 @cache
 def part(group: str, option: str) -> Any:
-    """A part as `algo/<group>=<option>` gives it, without the half second that composing a whole configuration takes."""
-    values = yaml.safe_load((CONF / "algo" / group / f"{option}.yaml").read_text().replace(REFERENCE, str(CONTEXT)))
-    schema = GROUPS[f"algo/{group}"][next(iter(values.pop("defaults")[0].values()))]
-    node: Any = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(schema), values))
-    if hasattr(node, "teacher"):
-        node.teacher = "/somewhere"
-    return node
+    """Return the config of `algo/<group>=<option>` without composing a whole configuration, which takes half a second."""
+    preset, values = CONF / "algo" / group / f"{option}.yaml", {}
+    if preset.exists():
+        values = yaml.safe_load(preset.read_text().replace(REFERENCE, str(CONTEXT)))
+        option = values.pop("defaults")[0]
+    module = importlib.import_module(f"rl_agent.algo.{group}.{option}")
+    (config,) = (
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, PlugInConfig) and value.__module__ == module.__name__
+    )
+    return OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(config), values))
 
 
 def algorithm(name: str, **options: str) -> Algorithm:
-    """The bundle `algo=<name>`, with other parts where they are named: `algorithm("grpo", loss="cispo")`."""
+    """Build `algo=<name>`, with other parts where they are given: `algorithm("grpo", loss="cispo")`."""
     values = yaml.safe_load((CONF / "algo" / f"{name}.yaml").read_text())
     chosen = {k: v for entry in values.pop("defaults") if isinstance(entry, dict) for k, v in entry.items()}
-    parts = {group: part(group, options.get(group, chosen[group])) for group in PARTS}
+    parts = {group: part(group, options.get(group, option)) for group, option in chosen.items()}
     if "lr_decay" in values:
         values["lr_decay"] = LrDecay(values["lr_decay"])
-    return build_algorithm(AlgorithmConfig(**parts, **values))
+    return AlgorithmConfig(**parts, **values).build()
 
 
 @st.composite
 def batches(draw: Any) -> TrainBatch:
-    """Up to six rollouts in up to three groups, each with up to three segments of up to nine tokens; all scores there."""
+    """Draw up to six rollouts in up to three groups, each with up to three segments of up to nine tokens, with all scores."""
     lengths = draw(st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=3), min_size=1, max_size=6))
     return random_batch(lengths, seed=draw(st.integers(0, 2**32 - 1)))
 
 
 def random_batch(lengths: list[list[int]], seed: int) -> TrainBatch:
-    """`lengths`: of each rollout's segments. Each token has its own number: the "model" is one parameter a token."""
+    """Return a batch with segments of these lengths. Each token has its own number: the "model" is one parameter per token."""
     random = np.random.default_rng(seed)
     segment_lengths = np.array([size for rollout in lengths for size in rollout], dtype=np.int32)
     total, rollouts = int(segment_lengths.sum()), len(lengths)
@@ -120,7 +124,7 @@ def random_batch(lengths: list[list[int]], seed: int) -> TrainBatch:
 
 
 def current(batch: TrainBatch) -> torch.Tensor:
-    """The model: a log-probability for each token number, about what the sampler's are."""
+    """Return the model: a log-probability for each token number, close to the sampler's."""
     return torch.linspace(-4, -0.5, int(batch.tokens.max(initial=0)) + 1, dtype=torch.float64)
 
 
@@ -133,9 +137,9 @@ def loss_and_gradient(
     only: Iterable[int] | None = None,
     model: torch.Tensor | None = None,
 ) -> tuple[float, np.ndarray]:
-    """As the trainer does it: micro-batches on several copies of a model, whose losses and gradients are added up.
+    """Return loss and gradient as the trainer computes them: micro-batches on several copies of a model, added up.
 
-    The gradient is by token *number*, so it can be compared across orders. `only`: these copies' share.
+    The gradient is indexed by token *number*, so it can be compared across orders. `only`: the share of these copies.
     """
     parameters = (current(batch) if model is None else model).clone().requires_grad_()
     ready = bundle.prepared(batch)
@@ -154,7 +158,7 @@ def loss_and_gradient(
 
 
 def loss_input(ready: Prepared, segments: Iterable[int], parameters: torch.Tensor) -> tuple[LossInput, np.ndarray]:
-    """The micro-batch of some segments, in float64, and where its predictions stand in the batch."""
+    """Return the micro-batch of some segments, in float64, and the indices of its predictions in the batch."""
     batch = ready.batch
     starts = batch.segment_starts()
     places = [np.arange(starts[s] + 1, starts[s] + batch.segment_lengths[s]) for s in segments]
@@ -186,7 +190,7 @@ def loss_input(ready: Prepared, segments: Iterable[int], parameters: torch.Tenso
 
 
 def reordered(batch: TrainBatch, seed: int) -> TrainBatch:
-    """The same rollouts in another order; each one's segments stay in the order of time."""
+    """Return the same rollouts in another order. The segments of each rollout stay in the order of time."""
     order = np.random.default_rng(seed).permutation(len(batch.rewards))
     segments = [s for rollout in order for s in np.flatnonzero(batch.segment_rollout == rollout)]
     starts = batch.segment_starts()
@@ -212,7 +216,7 @@ def reordered(batch: TrainBatch, seed: int) -> TrainBatch:
 
 
 def cut(batch: TrainBatch) -> TrainBatch:
-    """Every segment cut before each of its untrained tokens: as many segments as can be, with the same trained tokens."""
+    """Cut every segment before each of its untrained tokens: as many segments as possible, with the same trained tokens."""
     begins = ~batch.loss_mask
     lengths = np.diff([*np.flatnonzero(begins), len(batch.tokens)]).astype(np.int32)
     return dataclasses.replace(

@@ -15,12 +15,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl_agent.algo.algorithm import build_algorithm
+from rl_agent.algo.advantage.grpo import GrpoConfig
+from rl_agent.algo.aggregation.rollout_mean import RolloutMeanConfig
+from rl_agent.algo.aggregation.token_mean import TokenMeanConfig
 from rl_agent.algo.base import LossInput
 from rl_agent.algo.batch import TrainBatch
-from rl_agent.config.algo import AlgorithmConfig, GrpoAdvantageConfig, RolloutMeanConfig, TokenMeanConfig
-from rl_agent.config.algo_loss import PpoClipLossConfig
-from rl_agent.config.algo_parts import NoCorrectionConfig, NoKlConfig, ShapingConfig
+from rl_agent.algo.correction.none import NoCorrectionConfig
+from rl_agent.algo.kl.none import NoKlConfig
+from rl_agent.algo.loss.ppo_clip import PpoClipConfig
+from rl_agent.algo.shaping.rewards import RewardsConfig
+from rl_agent.config.algo import AlgorithmConfig
 from rl_agent.trainer.bin_packing import pack
 
 if TYPE_CHECKING:
@@ -30,16 +34,14 @@ AGGREGATIONS = {"token_mean": TokenMeanConfig(), "rollout_mean": RolloutMeanConf
 
 
 def grpo(aggregation: str) -> Algorithm:
-    return build_algorithm(
-        AlgorithmConfig(
-            advantage=GrpoAdvantageConfig(),
-            loss=PpoClipLossConfig(),
-            correction=NoCorrectionConfig(),
-            kl=NoKlConfig(),
-            aggregation=AGGREGATIONS[aggregation],
-            shaping=ShapingConfig(),
-        )
-    )
+    return AlgorithmConfig(
+        advantage=GrpoConfig(),
+        loss=PpoClipConfig(),
+        correction=NoCorrectionConfig(),
+        kl=NoKlConfig(),
+        aggregation=AGGREGATIONS[aggregation],
+        shaping=RewardsConfig(),
+    ).build()
 
 
 @st.composite
@@ -146,7 +148,8 @@ def test_sabotage_statistics_over_segments_are_noticed() -> None:
         rewards = batch.rewards[batch.segment_rollout]
         return np.repeat(rewards - rewards.mean(), batch.segment_lengths).astype(np.float32)
 
-    sabotaged = dataclasses.replace(grpo("token_mean"), advantage=over_segments)
+    sabotaged = grpo("token_mean")
+    sabotaged.advantage = over_segments
     batch = TrainBatch(
         tokens=np.arange(6, dtype=np.int32),
         loss_mask=np.array([False, True, False, True, False, True]),

@@ -1,1 +1,1 @@
-"""Advantage estimators: rewards of rollouts in, one number a token out."""
+"""Options of `algo/advantage`: rewards -> advantage of each token."""

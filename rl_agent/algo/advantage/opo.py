@@ -11,27 +11,43 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from typing_extensions import override
 
-from rl_agent.algo.advantage.groups import group_means, says_nothing
-from rl_agent.algo.advantage.spread import to_tokens
+from rl_agent.algo.credit import to_tokens
+from rl_agent.algo.groups import group_means, has_variance
+from rl_agent.config.algo import AdvantageConfig
 
 if TYPE_CHECKING:
     from rl_agent.algo.batch import Float32, Int32, TrainBatch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpoAdvantage:
-    """See `OpoAdvantageConfig`."""
+@dataclass(kw_only=True)
+class OpoConfig(AdvantageConfig):
+    """Reward minus the group's mean weighted by length."""
 
-    whiten: bool
+    compares_within_group = True
+
+    whiten: bool = False
+    """Whiten over the trained tokens of the batch: subtract their mean, divide by their standard deviation."""
+
+    @override
+    def build(self) -> Opo:
+        return Opo(self)
+
+
+class Opo:
+    """See `OpoConfig`."""
+
+    def __init__(self, config: OpoConfig) -> None:
+        self.config = config
 
     def __call__(self, batch: TrainBatch) -> Float32:
-        """[T] float32."""
+        """Return the advantages: [T] float32."""
         of_rollout = length_weighted(batch.returns(), batch.rollout_group, batch.trained_tokens())
-        return to_tokens(batch, of_rollout, whiten=self.whiten)
+        return to_tokens(batch, of_rollout, whiten=self.config.whiten)
 
 
 def length_weighted(rewards: Float32, groups: Int32, lengths: Int32) -> Float32:
-    """[R] float32 rewards, [R] int32 groups and lengths -> [R] float32 advantages."""
+    """Return the advantage of each rollout: [R] float32 rewards, [R] int32 groups and lengths -> [R] float32."""
     advantages = rewards - group_means(rewards, groups, lengths)
-    return np.where(says_nothing(rewards, groups), 0.0, advantages).astype(np.float32)
+    return np.where(has_variance(rewards, groups), advantages, 0.0).astype(np.float32)

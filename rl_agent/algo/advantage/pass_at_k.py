@@ -16,29 +16,59 @@ from math import comb, sqrt
 from typing import TYPE_CHECKING
 
 import numpy as np
+from typing_extensions import override
 
-from rl_agent.algo.advantage.spread import to_tokens
+from rl_agent.algo.credit import to_tokens
+from rl_agent.config.algo import AdvantageConfig
+from rl_agent.config.plug_in import Problem
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rl_agent.algo.batch import Float32, Int32, TrainBatch
+    from rl_agent.config.schema import Config
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PassAtKAdvantage:
-    """See `PassAtKAdvantageConfig`."""
+@dataclass(kw_only=True)
+class PassAtKConfig(AdvantageConfig):
+    """The chance that one of k rollouts succeeds."""
 
-    k: int
-    success: float
-    whiten: bool
+    k: int = 4
+    success: float = 1.0
+    """Smallest reward of a success."""
+    whiten: bool = False
+    """Whiten over the trained tokens of the batch: subtract their mean, divide by their standard deviation."""
+
+    @override
+    def problems(self, config: Config) -> Iterator[Problem]:
+        """Yield a problem if a group has fewer than k rollouts."""
+        yield from super().problems(config)
+        if self.k > (size := config.algo.group_size):
+            yield Problem(
+                "algo.advantage.k",
+                f"{self.k} is more than algo.group_size={size}.",
+                "Lower it, or raise algo.group_size.",
+            )
+
+    @override
+    def build(self) -> PassAtK:
+        return PassAtK(self)
+
+
+class PassAtK:
+    """See `PassAtKConfig`."""
+
+    def __init__(self, config: PassAtKConfig) -> None:
+        self.config = config
 
     def __call__(self, batch: TrainBatch) -> Float32:
-        """[T] float32."""
-        of_rollout = pass_at_k(batch.rewards, batch.rollout_group, k=self.k, success=self.success)
-        return to_tokens(batch, of_rollout, whiten=self.whiten)
+        """Return the advantages: [T] float32."""
+        of_rollout = pass_at_k(batch.rewards, batch.rollout_group, k=self.config.k, success=self.config.success)
+        return to_tokens(batch, of_rollout, whiten=self.config.whiten)
 
 
 def pass_at_k(rewards: Float32, groups: Int32, *, k: int, success: float) -> Float32:
-    """[R] float32 rewards (at least `success` is one) and [R] int32 groups -> [R] float32 advantages."""
+    """Return the advantage of each rollout: [R] float32 rewards (at least `success` succeeds), [R] int32 groups -> [R] float32."""
     advantages = np.zeros(len(rewards), dtype=np.float64)
     for group in np.unique(groups):
         members = np.flatnonzero(groups == group)

@@ -1,1 +1,1 @@
-"""How the losses of tokens become one number: each file gives every token its weight."""
+"""Options of `algo/aggregation`: weight of each token's loss in the loss of the batch."""

@@ -1,6 +1,6 @@
 """Every rollout counts the same: `w = mask / (trained tokens of the rollout * rollouts)`.
 
-The rollout's tokens are counted over all its segments, so cutting it into more of them changes nothing.
+The tokens are counted over all segments of the rollout, so cutting it into more segments changes nothing.
 Worked: rollouts with 3 and 1 trained tokens: w = 1/6, 1/6, 1/6, 1/2.
 """
 
@@ -10,19 +10,32 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from typing_extensions import override
+
+from rl_agent.config.algo import AggregationConfig
 
 if TYPE_CHECKING:
     from rl_agent.algo.batch import Float32, TrainBatch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(kw_only=True)
+class RolloutMeanConfig(AggregationConfig):
+    """Every rollout counts the same, whatever its length and its number of segments."""
+
+    @override
+    def build(self) -> RolloutMean:
+        return RolloutMean(self)
+
+
 class RolloutMean:
     """See `RolloutMeanConfig`."""
 
+    def __init__(self, config: RolloutMeanConfig) -> None:
+        self.config = config
+
     def __call__(self, batch: TrainBatch) -> Float32:
-        """[T] float32; rollouts without a trained token are not counted."""
-        rollout = batch.token_rollout()
-        trained = np.bincount(rollout, weights=batch.loss_mask, minlength=len(batch.rewards))
+        """Return the weights: [T] float32. Rollouts without a trained token do not count."""
+        trained = batch.trained_tokens()
         rollouts = max(1, int((trained > 0).sum()))
-        weights: Float32 = (batch.loss_mask / (np.maximum(trained, 1)[rollout] * rollouts)).astype(np.float32)
-        return weights
+        weights = 1.0 / (np.maximum(trained, 1)[batch.token_rollout()] * rollouts)
+        return np.where(batch.loss_mask, weights, 0.0).astype(np.float32)

@@ -6,19 +6,30 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
+from typing_extensions import override
 
-from rl_agent.algo.ratio import floats
+from rl_agent.config.algo import AggregationConfig
 
 if TYPE_CHECKING:
     from rl_agent.algo.batch import Float32, TrainBatch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(kw_only=True)
+class TokenMeanConfig(AggregationConfig):
+    """Every trained token counts the same, so long rollouts weigh more."""
+
+    @override
+    def build(self) -> TokenMean:
+        return TokenMean(self)
+
+
 class TokenMean:
     """See `TokenMeanConfig`."""
 
+    def __init__(self, config: TokenMeanConfig) -> None:
+        self.config = config
+
     def __call__(self, batch: TrainBatch) -> Float32:
-        """[T] float32; all zero in a batch without a trained token."""
-        trained = max(1, int(np.count_nonzero(batch.loss_mask)))
-        return floats(torch.from_numpy(batch.loss_mask)).mul_(1.0 / trained).numpy()
+        """Return the weights: [T] float32, all zero without a trained token."""
+        weights: Float32 = (batch.loss_mask / max(1, int(batch.loss_mask.sum()))).astype(np.float32)
+        return weights

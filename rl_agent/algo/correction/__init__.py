@@ -1,1 +1,1 @@
-"""Corrections for the gap between the policy that sampled and the one that the trust region is around."""
+"""Options of `algo/correction`: weights for the gap between the sampler and the proximal policy."""

@@ -13,24 +13,35 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch
+from typing_extensions import override
 
 from rl_agent.algo.base import CorrectionTerms
+from rl_agent.config.algo import CorrectionConfig
 
 if TYPE_CHECKING:
     from rl_agent.algo.base import CorrectionInput
-    from rl_agent.config.algo_parts import Proximal
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(kw_only=True)
+class DecoupledConfig(CorrectionConfig):
+    """Decoupled PPO: sampler, proximal policy and current policy are three. `proximal=approximated` saves the forward pass."""
+
+    cap: float | None = 5.0
+    """Largest weight; tokens with a larger one are rejected. null: none is rejected."""
+
+    @override
+    def build(self) -> Decoupled:
+        return Decoupled(self)
+
+
 class Decoupled:
     """See `DecoupledConfig`."""
 
-    proximal: Proximal
-    cap: float | None
+    def __init__(self, config: DecoupledConfig) -> None:
+        self.config = config
 
     def __call__(self, inputs: CorrectionInput) -> CorrectionTerms:
-        """Weights of tokens."""
+        """Return the weights of tokens."""
         weights = inputs.log_weights.exp()
-        rejected = torch.zeros_like(inputs.loss_mask) if self.cap is None else weights > self.cap
-        return CorrectionTerms(weights=torch.where(rejected, torch.zeros_like(weights), weights), corrected=rejected)
+        rejected = weights > (float("inf") if self.config.cap is None else self.config.cap)
+        return CorrectionTerms(weights=weights.masked_fill(rejected, 0.0), corrected=rejected)

@@ -12,25 +12,35 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch
+from typing_extensions import override
 
 from rl_agent.algo.base import CorrectionTerms
+from rl_agent.config.algo import CorrectionConfig
 
 if TYPE_CHECKING:
     from rl_agent.algo.base import CorrectionInput
-    from rl_agent.config.algo_parts import Proximal
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(kw_only=True)
+class IcePopConfig(CorrectionConfig):
+    """Weights within bounds; tokens beyond them are rejected."""
+
+    low: float = 0.5
+    high: float = 5.0
+
+    @override
+    def build(self) -> IcePop:
+        return IcePop(self)
+
+
 class IcePop:
     """See `IcePopConfig`."""
 
-    proximal: Proximal
-    low: float
-    high: float
+    def __init__(self, config: IcePopConfig) -> None:
+        self.config = config
 
     def __call__(self, inputs: CorrectionInput) -> CorrectionTerms:
-        """Weights of tokens."""
+        """Return the weights of tokens."""
         weights = inputs.log_weights.exp()
-        rejected = (weights < self.low) | (weights > self.high)
-        return CorrectionTerms(weights=torch.where(rejected, torch.zeros_like(weights), weights), corrected=rejected)
+        rejected = (weights < self.config.low) | (weights > self.config.high)
+        return CorrectionTerms(weights=weights.masked_fill(rejected, 0.0), corrected=rejected)

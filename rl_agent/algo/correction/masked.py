@@ -1,4 +1,4 @@
-"""Masked importance sampling (MIS): a sequence that the sampler found too likely or too unlikely is rejected whole.
+"""Masked importance sampling (MIS): a sequence that the sampler found too likely or too unlikely is rejected as a whole.
 
 (Liu et al. 2025, "When speed kills stability")
 
@@ -13,29 +13,40 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch
+from typing_extensions import override
 
 from rl_agent.algo.base import CorrectionTerms
-from rl_agent.algo.correction.levels import at_level
+from rl_agent.algo.ratio import WeightLevel, at_level
+from rl_agent.config.algo import CorrectionConfig
 
 if TYPE_CHECKING:
     from rl_agent.algo.base import CorrectionInput
-    from rl_agent.config.algo_parts import Proximal, WeightLevel
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(kw_only=True)
+class MaskedConfig(CorrectionConfig):
+    """Masked importance sampling: reject whole sequences beyond the bounds, weight the tokens of the others."""
+
+    level: WeightLevel = WeightLevel.geometric
+    low: float = 0.999
+    high: float = 1.002
+    weighted: bool = True
+    """Weight the tokens that are kept; false: they have weight 1."""
+
+    @override
+    def build(self) -> Masked:
+        return Masked(self)
+
+
 class Masked:
     """See `MaskedConfig`."""
 
-    proximal: Proximal
-    level: WeightLevel
-    low: float
-    high: float
-    weighted: bool
+    def __init__(self, config: MaskedConfig) -> None:
+        self.config = config
 
     def __call__(self, inputs: CorrectionInput) -> CorrectionTerms:
-        """Weights of tokens."""
-        whole = at_level(inputs, self.level).exp()
-        rejected = (whole < self.low) | (whole > self.high)
-        weights = inputs.log_weights.exp() if self.weighted else torch.ones_like(whole)
-        return CorrectionTerms(weights=torch.where(rejected, torch.zeros_like(weights), weights), corrected=rejected)
+        """Return the weights of tokens."""
+        whole = at_level(inputs, self.config.level).exp()
+        rejected = (whole < self.config.low) | (whole > self.config.high)
+        weights = inputs.log_weights.exp() if self.config.weighted else whole.new_ones(len(whole))
+        return CorrectionTerms(weights=weights.masked_fill(rejected, 0.0), corrected=rejected)

@@ -1,4 +1,4 @@
-"""Truncated importance sampling (TIS): how much likelier the proximal policy finds a token than the sampler did, within bounds.
+"""Truncated importance sampling (TIS): the probability ratio of proximal policy and sampler, within bounds.
 
 (Ionides 2008; for a sampler that is another program: Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy
 RL training")
@@ -13,25 +13,39 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from rl_agent.algo.base import CorrectionTerms
-from rl_agent.algo.correction.levels import at_level
+from rl_agent.algo.ratio import WeightLevel, at_level
+from rl_agent.config.algo import CorrectionConfig
 
 if TYPE_CHECKING:
     from rl_agent.algo.base import CorrectionInput
-    from rl_agent.config.algo_parts import Proximal, WeightLevel
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(kw_only=True)
+class TruncatedConfig(CorrectionConfig):
+    """Truncated importance sampling (TIS): clipped weights."""
+
+    level: WeightLevel = WeightLevel.token
+    low: float = 0.0
+    """Smallest weight."""
+    high: float = 2.0
+    """Largest weight."""
+
+    @override
+    def build(self) -> Truncated:
+        return Truncated(self)
+
+
 class Truncated:
     """See `TruncatedConfig`."""
 
-    proximal: Proximal
-    level: WeightLevel
-    low: float
-    high: float
+    def __init__(self, config: TruncatedConfig) -> None:
+        self.config = config
 
     def __call__(self, inputs: CorrectionInput) -> CorrectionTerms:
-        """Nothing is rejected, unless `low` and `high` are 0."""
-        weights = at_level(inputs, self.level).exp()
-        capped = weights.clamp(self.low, self.high)
+        """Return the clipped weights. No token is rejected, unless `low` and `high` are 0."""
+        weights = at_level(inputs, self.config.level).exp()
+        capped = weights.clamp(self.config.low, self.config.high)
         return CorrectionTerms(weights=capped, corrected=capped != weights)

@@ -1,1 +1,1 @@
-"""The Kullback-Leibler penalty that keeps the policy near a reference, in the reward or in the loss."""
+"""Options of `algo/kl`: penalty for the distance to a reference policy."""

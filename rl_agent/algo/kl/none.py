@@ -5,32 +5,33 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch
+from typing_extensions import override
 
-from rl_agent.config.algo_parts import KlPlace
+from rl_agent.config.algo import KlConfig
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(kw_only=True)
+class NoKlConfig(KlConfig):
+    """No penalty, and no reference policy in memory."""
+
+    @override
+    def build(self) -> NoKl:
+        return NoKl(self)
+
+
 class NoKl:
     """See `NoKlConfig`."""
 
-    @property
-    def place(self) -> KlPlace:
-        """Nowhere."""
-        return KlPlace.nowhere
+    def __init__(self, config: NoKlConfig) -> None:
+        self.config = config
 
-    @property
-    def coefficient(self) -> float:
-        """Zero."""
-        return 0.0
+    def __call__(self, logprobs: Tensor, reference: Tensor, rollout_logprobs: Tensor | None) -> Tensor:
+        """Return zeros: [t]."""
+        return logprobs.new_zeros(len(logprobs))
 
-    def __call__(self, logprobs: Tensor, _reference: Tensor, _rollout_logprobs: Tensor | None) -> Tensor:
-        """[t] zeros."""
-        return torch.zeros_like(logprobs)
-
-    def next_coefficient(self, coefficient: float, _measured: float, _rollouts: int) -> float:
-        """The same."""
+    def next_coefficient(self, coefficient: float, measured: float, rollouts: int) -> float:
+        """Return the coefficient unchanged."""
         return coefficient

@@ -1,1 +1,1 @@
-"""Policy losses: log-probabilities and advantages in, one number a token out."""
+"""Options of `algo/loss`: log-probabilities and advantages -> loss of each token."""

@@ -1,4 +1,4 @@
-"""DPPO: the trust region is in the divergence of a token's probability, not in its ratio.
+"""DPPO: the trust region bounds the divergence of a token's probability, not its ratio.
 
 ("Rethinking the Trust Region in LLM Reinforcement Learning", arXiv 2602.04879)
 
@@ -14,13 +14,14 @@ Worked, tv, limits 0.15: q = 0.5, p = 0.7, A = 1: dropped; A = -1: loss 1.4. A r
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-import torch
+from typing_extensions import override
 
 from rl_agent.algo.base import LossTerms
 from rl_agent.algo.ratio import log_ratio
-from rl_agent.config.algo_loss import Divergence
+from rl_agent.config.algo import LossConfig
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,36 +32,58 @@ EDGE: Final = 1.0e-6
 """Distance that probabilities keep from 0 and 1 in the divergence."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DppoLoss:
-    """See `DppoLossConfig`."""
+class Divergence(StrEnum):
+    """Measure of how far a token's probability has moved."""
 
-    divergence: Divergence
-    limit_low: float
-    limit_high: float
-    tau: float
+    tv = "tv"
+    """Total variation of "this token or another": |p - q|."""
+    kl = "kl"
+    """Kullback-Leibler divergence of "this token or another"."""
+
+
+@dataclass(kw_only=True)
+class DppoConfig(LossConfig):
+    """Drop tokens whose probability has moved too far and would move further."""
+
+    divergence: Divergence = Divergence.tv
+    limit_low: float = 0.15
+    """Largest divergence of a token whose probability fell."""
+    limit_high: float = 0.15
+    """Largest divergence of a token whose probability rose."""
+    tau: float = 0.0
+    """Weight of the squared log-ratio, which pulls every token back."""
 
     @property
+    @override
     def trains_without_advantage(self) -> bool:
-        """The pull to the old policy does."""
+        """True with the pull to the old policy."""
         return self.tau != 0.0
 
+    @override
+    def build(self) -> Dppo:
+        return Dppo(self)
+
+
+class Dppo:
+    """See `DppoConfig`."""
+
+    def __init__(self, config: DppoConfig) -> None:
+        self.config = config
+
     def __call__(self, inputs: LossInput) -> LossTerms:
-        """`clip_fraction`: what is dropped."""
+        """Return the loss of each token. `clip_fraction`: tokens that are dropped."""
         log = log_ratio(inputs.logprobs, inputs.old_logprobs)
         ratio = log.exp()
-        with torch.no_grad():
-            current, old = inputs.logprobs.exp(), inputs.old_logprobs.exp()
-            apart = self._apart(current, old)
-            rose = (inputs.advantages > 0) & (current > old) & (apart > self.limit_high)
-            fell = (inputs.advantages < 0) & (current < old) & (apart > self.limit_low)
-            dropped = rose | fell
-        policy = torch.where(dropped, torch.zeros_like(ratio), -inputs.advantages * ratio)
-        loss = policy + self.tau * log.square() if self.tau else policy
+        current, old = inputs.logprobs.detach().exp(), inputs.old_logprobs.exp()
+        apart = self._apart(current, old)
+        rose = (inputs.advantages > 0) & (current > old) & (apart > self.config.limit_high)
+        fell = (inputs.advantages < 0) & (current < old) & (apart > self.config.limit_low)
+        dropped = rose | fell
+        loss = (-inputs.advantages * ratio).masked_fill(dropped, 0.0) + self.config.tau * log.square()
         return LossTerms(loss=loss, metrics={"clip_fraction": dropped, "ratio": ratio.detach()})
 
     def _apart(self, current: Tensor, old: Tensor) -> Tensor:
-        if self.divergence is Divergence.tv:
+        if self.config.divergence is Divergence.tv:
             return (current - old).abs()
         p, q = current.clamp(EDGE, 1 - EDGE), old.clamp(EDGE, 1 - EDGE)
         return q * (q / p).log() + (1 - q) * ((1 - q) / (1 - p)).log()

@@ -10,28 +10,41 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch
+from typing_extensions import override
 
 from rl_agent.algo.base import LossTerms
 from rl_agent.algo.ratio import log_ratio
+from rl_agent.config.algo import LossConfig
 
 if TYPE_CHECKING:
     from rl_agent.algo.base import LossInput
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SapoLoss:
-    """See `SapoLossConfig`."""
+@dataclass(kw_only=True)
+class SapoConfig(LossConfig):
+    """A soft gate in place of a clip."""
 
-    tau_good: float
-    tau_bad: float
+    tau_good: float = 1.0
+    """Steepness of the gate for positive advantages."""
+    tau_bad: float = 1.05
+    """Steepness of the gate for the other advantages, which push probability to tokens that nobody sampled."""
+
+    @override
+    def build(self) -> Sapo:
+        return Sapo(self)
+
+
+class Sapo:
+    """See `SapoConfig`."""
+
+    def __init__(self, config: SapoConfig) -> None:
+        self.config = config
 
     def __call__(self, inputs: LossInput) -> LossTerms:
-        """`gate`: the share of PPO's gradient at r = 1 that is let through, 4 s (1 - s)."""
+        """Return the loss of each token. `gate`: gradient relative to PPO's at r = 1, 4 s (1 - s)."""
         ratio = log_ratio(inputs.logprobs, inputs.old_logprobs).exp()
         good = inputs.advantages > 0
-        tau = torch.where(good, ratio.new_tensor(self.tau_good), ratio.new_tensor(self.tau_bad))
-        soft = torch.sigmoid(tau * (ratio - 1.0))
-        with torch.no_grad():
-            metrics = {"ratio": ratio.detach(), "gate": 4.0 * soft * (1.0 - soft)}
-        return LossTerms(loss=-inputs.advantages * 4.0 / tau * soft, metrics=metrics)
+        tau = ratio.new_full((len(good),), self.config.tau_good).where(good, self.config.tau_bad)
+        soft = (tau * (ratio - 1.0)).sigmoid()
+        gate = 4.0 * soft.detach() * (1.0 - soft.detach())
+        return LossTerms(loss=-inputs.advantages * 4.0 / tau * soft, metrics={"ratio": ratio.detach(), "gate": gate})

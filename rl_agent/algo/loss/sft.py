@@ -8,18 +8,32 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from rl_agent.algo.base import LossTerms
-from rl_agent.algo.ratio import floored, likelihood_loss
+from rl_agent.algo.ratio import floored
+from rl_agent.config.algo import LossConfig
 
 if TYPE_CHECKING:
     from rl_agent.algo.base import LossInput
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SftLoss:
-    """See `SftLossConfig`."""
+@dataclass(kw_only=True)
+class SftConfig(LossConfig):
+    """Negative log-likelihood."""
+
+    @override
+    def build(self) -> Sft:
+        return Sft(self)
+
+
+class Sft:
+    """See `SftConfig`."""
+
+    def __init__(self, config: SftConfig) -> None:
+        self.config = config
 
     def __call__(self, inputs: LossInput) -> LossTerms:
-        """`nll`: over the trained tokens only, whatever the aggregation counts besides."""
-        loss = likelihood_loss(inputs.logprobs, inputs.advantages)
-        return LossTerms(loss=loss, metrics={"nll": -floored(inputs.logprobs.detach())})
+        """Return the loss of each token. `nll`: the unweighted negative log-likelihood."""
+        logprobs = floored(inputs.logprobs)
+        return LossTerms(loss=-inputs.advantages * logprobs, metrics={"nll": -logprobs.detach()})

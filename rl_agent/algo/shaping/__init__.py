@@ -1,1 +1,1 @@
-"""Shaping: what is added to the graded rewards, and which rollouts train at all."""
+"""Options of `algo/shaping`: additions to graded rewards, and filters on rollouts."""

@@ -1,4 +1,4 @@
-"""Losses once more, token by token in float64, as their papers write them: what the fast ones are held against."""
+"""Reference losses, token by token in float64, as in the papers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def sapo(p: Scalar, q: float, a: float, **_: Any) -> Scalar:
     return -a * 4 / tau / (1 + torch.exp(-tau * (torch.exp(p - q) - 1)))
 
 
-def dppo_tv(p: Scalar, q: float, a: float, **_: Any) -> Scalar:
+def dppo(p: Scalar, q: float, a: float, **_: Any) -> Scalar:
     moved = math.exp(p.item()) - math.exp(q)
     if (a > 0 and moved > 0.15) or (a < 0 and moved < -0.15):
         return 0.0 * p
@@ -88,7 +88,7 @@ TOKEN = {
         dual_clip,
         cispo,
         sapo,
-        dppo_tv,
+        dppo,
         dppo_kl,
         clip_cov,
         kl_cov,
@@ -98,7 +98,7 @@ TOKEN = {
         distillation,
     )
 }
-"""Name of the option -> loss of one token: log-probability p, the old one q, advantage a."""
+"""Option -> loss of one token: log-probability p, old one q, advantage a."""
 
 
 def gspo(ps: Sequence[Scalar], qs: Sequence[float], a: Sequence[float]) -> list[Scalar]:
@@ -120,7 +120,7 @@ def geometric_mean(ps: Sequence[Scalar], qs: Sequence[float], a: Sequence[float]
 
 
 SEQUENCE = {f.__name__: f for f in (gspo, gspo_token, geometric_mean)}
-"""Name of the option -> losses of one sequence's trained tokens."""
+"""Option -> losses of the trained tokens of one sequence."""
 
 
 def kl(p: Scalar, reference: float, estimator: str) -> Scalar:

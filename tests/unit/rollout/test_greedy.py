@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from rl_agent.adapters.record import SessionStats
-from rl_agent.algo.advantage.remax import RemaxAdvantage
+from rl_agent.algo.advantage.grpo import GrpoConfig
+from rl_agent.algo.advantage.remax import RemaxConfig
+from rl_agent.config.algo import AlgorithmConfig
 from rl_agent.graders.base import Verdict, VerdictStatus
 from rl_agent.harnesses.base import ExitReason
 from rl_agent.rollout.algo_requirements import with_greedy_baselines
@@ -26,12 +27,12 @@ async def test_the_last_of_each_group_are_greedy_and_only_where_the_algorithm_as
     async def run(request: EpisodeRequest) -> Any:
         asked.append(request.greedy)
 
-    remax = SimpleNamespace(advantage=SimpleNamespace(greedy_rollouts=1), group_size=3)
+    remax = AlgorithmConfig(advantage=RemaxConfig(), group_size=3)
     wrapped = with_greedy_baselines(run, remax)
     for member in range(3):
         await wrapped(EpisodeRequest(task=TASK, slot=Slot(position=4, member=member)))
     assert asked == [False, False, True]
-    assert with_greedy_baselines(run, SimpleNamespace(advantage=SimpleNamespace())) is run
+    assert with_greedy_baselines(run, AlgorithmConfig(advantage=GrpoConfig())) is run
 
 
 def rollout(number: int, reward: float, *, greedy: bool = False, **changes: Any) -> Rollout:
@@ -63,7 +64,7 @@ def test_a_greedy_rollout_is_a_baseline_and_its_tokens_are_excluded_for_a_named_
     batch = build_batch([group])
     assert batch is not None
     assert batch.loss_mask.tolist() == [False, True, True, False, True, True, False, False, False]
-    assert RemaxAdvantage(greedy_rollouts=1, whiten=False)(batch).tolist() == [0] * 3 + [-1] * 3 + [0] * 3
+    assert RemaxConfig().build()(batch).tolist() == [0] * 3 + [-1] * 3 + [0] * 3
     metrics = rollout_metrics([group], 0)
     assert metrics["tokens/trained"] == 4
     assert metrics["tokens/excluded/greedy_baseline"] == 2

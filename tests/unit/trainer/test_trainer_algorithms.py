@@ -13,11 +13,16 @@ import numpy as np
 import pytest
 from trainer_cases import grpo, on_policy, random_batch, trainer, weights
 
+from rl_agent.algo.advantage.gae import GaeConfig
+from rl_agent.algo.aggregation.rollout_mean import RolloutMeanConfig
 from rl_agent.algo.batch import RolloutFacts, TrainBatch
-from rl_agent.algo.scores import Need
-from rl_agent.config.algo import GaeAdvantageConfig, RolloutMeanConfig
-from rl_agent.config.algo_loss import DistillationLossConfig
-from rl_agent.config.algo_parts import DecoupledConfig, KlPenaltyConfig, KlPlace, TruncatedConfig
+from rl_agent.algo.correction.decoupled import DecoupledConfig
+from rl_agent.algo.correction.none import NoCorrectionConfig
+from rl_agent.algo.correction.truncated import TruncatedConfig
+from rl_agent.algo.kl.penalty import PenaltyConfig
+from rl_agent.algo.loss.distillation import DistillationConfig
+from rl_agent.algo.shaping.rewards import RewardsConfig
+from rl_agent.config.algo import KlPlace, Need, Proximal
 from rl_agent.embedded.tiny import TinyPolicy, TinyPolicyConfig
 from rl_agent.errors import ConfigError
 from rl_agent.rollout.records import load_segments
@@ -74,11 +79,10 @@ END_TO_END = ("grpo", "ppo", "sft")
 def test_the_named_algorithms_take_two_steps_on_recorded_rollouts(tmp_path: Path) -> None:
     policy, teacher = (tiny(tmp_path / style, style) for style in ("claude_code", "codex"))
     for name in sorted({*NAMED} - {*END_TO_END}):
-        bundle = dataclasses.replace(algorithm(name), lr=1e-4, epochs=1)
+        config = dataclasses.replace(algorithm(name).config, lr=1e-4, epochs=1)
         if name == "opd":
-            loss: Any = bundle.loss
-            bundle = dataclasses.replace(bundle, loss=dataclasses.replace(loss, teacher=str(teacher)))
-        with trainer(policy, bundle) as one:
+            config.loss = DistillationConfig(teacher=str(teacher))
+        with trainer(policy, config.build()) as one:
             one.version = 1  # which the rollouts were sampled with
             before = weights(one)
             results = [one.step(on_policy(one, recorded())) for _ in range(2)]
@@ -93,9 +97,7 @@ def test_the_named_algorithms_take_two_steps_on_recorded_rollouts(tmp_path: Path
 
 
 def gae(**fields: Any) -> Any:
-    return grpo(
-        advantage=GaeAdvantageConfig(critic_lr=6e-3, value_clip=None), aggregation=RolloutMeanConfig(), **fields
-    )
+    return grpo(advantage=GaeConfig(critic_lr=6e-3, value_clip=None), aggregation=RolloutMeanConfig(), **fields)
 
 
 def test_the_critic_learns_what_rollouts_are_worth(tiny_model: Path) -> None:
@@ -113,7 +115,7 @@ def test_the_critic_learns_what_rollouts_are_worth(tiny_model: Path) -> None:
 
 
 def test_a_resumed_critic_and_coefficient_go_on_where_they_were(tiny_model: Path, tmp_path: Path) -> None:
-    penalty = KlPenaltyConfig(place=KlPlace.reward, target=0.001, horizon=50)
+    penalty = PenaltyConfig(place=KlPlace.reward, target=0.001, horizon=50)
     with trainer(tiny_model, gae(kl=penalty, epochs=2)) as whole:
         for seed in range(2):
             whole.step(random_batch(seed))
@@ -133,7 +135,7 @@ def test_a_resumed_critic_and_coefficient_go_on_where_they_were(tiny_model: Path
 def test_the_reference_stays_where_training_started(tiny_model: Path) -> None:
     batch = random_batch()
     both = frozenset({Need.OLD_LOGPROBS, Need.REFERENCE_LOGPROBS})
-    with trainer(tiny_model, grpo(kl=KlPenaltyConfig(), correction=DecoupledConfig())) as one:
+    with trainer(tiny_model, grpo(kl=PenaltyConfig(), correction=DecoupledConfig())) as one:
         before = one.score(batch, both)
         first = one.step(batch).metrics
         after = one.score(batch, both)
@@ -165,7 +167,7 @@ def test_distillation_brings_the_policy_to_its_teacher(tiny_model: Path, tmp_pat
         for _ in range(5):
             teacher.step(batch)
         teacher.export(tmp_path / "teacher")
-    learn = grpo(loss=DistillationLossConfig(teacher=str(tmp_path / "teacher")), lr=1e-3)
+    loss = DistillationConfig(teacher=str(tmp_path / "teacher"))
     needs = frozenset({Need.OLD_LOGPROBS, Need.TEACHER_LOGPROBS})
 
     def apart(one: MegatronTrainer) -> float:
@@ -175,7 +177,7 @@ def test_distillation_brings_the_policy_to_its_teacher(tiny_model: Path, tmp_pat
         return float(np.abs(scores.old_logprobs - scores.teacher_logprobs)[batch.loss_mask].mean())
 
     # as if sampled on-policy again and again
-    with trainer(tiny_model, dataclasses.replace(learn, correction=grpo(correction=recomputed()).correction)) as one:
+    with trainer(tiny_model, grpo(loss=loss, lr=1e-3, correction=recomputed())) as one:
         before = apart(one)
         for _ in range(10):
             one.step(batch)
@@ -183,8 +185,6 @@ def test_distillation_brings_the_policy_to_its_teacher(tiny_model: Path, tmp_pat
 
 
 def recomputed() -> Any:
-    from rl_agent.config.algo_parts import NoCorrectionConfig, Proximal
-
     return NoCorrectionConfig(proximal=Proximal.recomputed)
 
 
@@ -208,11 +208,9 @@ def test_metrics_are_told_by_staleness_and_rejections_are_counted(tiny_model: Pa
 
 
 def test_groups_that_say_nothing_can_be_left_out(tiny_model: Path) -> None:
-    from rl_agent.config.algo_parts import ShapingConfig
-
     batch = random_batch()
     equal = dataclasses.replace(batch, rewards=np.ones_like(batch.rewards))
-    with trainer(tiny_model, grpo(shaping=ShapingConfig(drop_zero_variance=True))) as one:
+    with trainer(tiny_model, grpo(shaping=RewardsConfig(drop_zero_variance=True))) as one:
         result = one.step(equal)
     assert not result.updated
     assert result.metrics["shaping/dropped_zero_variance"] == len(batch.rewards)

@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 from trainer_cases import TINY, grpo, import_megatron, random_batch, trainer
 
-from rl_agent.algo.scores import Need
-from rl_agent.config.algo import GaeAdvantageConfig, RolloutMeanConfig
-from rl_agent.config.algo_loss import DistillationLossConfig
-from rl_agent.config.algo_parts import DecoupledConfig, KlPenaltyConfig, KlPlace
+from rl_agent.algo.advantage.gae import GaeConfig
+from rl_agent.algo.aggregation.rollout_mean import RolloutMeanConfig
+from rl_agent.algo.correction.decoupled import DecoupledConfig
+from rl_agent.algo.kl.penalty import PenaltyConfig
+from rl_agent.algo.loss.distillation import DistillationConfig
+from rl_agent.config.algo import KlPlace, Need
 from rl_agent.ports import hold_port, number
 
 if TYPE_CHECKING:
@@ -45,9 +47,9 @@ IN_EVERY_RUN = ("two copies, sharded optimizer", "two shards, sequence too", "tw
 def work(rank: int, ranks: int, port: int, folder: Path, layout: dict[str, Any]) -> dict[str, Any]:
     """Three steps of an algorithm that asks for every score there is, the third of them again after a resume."""
     algorithm = grpo(
-        advantage=GaeAdvantageConfig(critic_lr=3e-3),
-        loss=DistillationLossConfig(teacher=str(folder / "teacher"), reward_weight=0.5),
-        kl=KlPenaltyConfig(place=KlPlace.reward),
+        advantage=GaeConfig(critic_lr=3e-3),
+        loss=DistillationConfig(teacher=str(folder / "teacher"), reward_weight=0.5),
+        kl=PenaltyConfig(place=KlPlace.reward),
         correction=DecoupledConfig(),
         aggregation=RolloutMeanConfig(),
     )

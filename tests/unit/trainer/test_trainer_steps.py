@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from trainer_cases import gradients, grpo, on_policy, random_batch, segments, sft, trainer, weights
 
-from rl_agent.config.algo_parts import MaskedConfig
+from rl_agent.algo.correction.masked import MaskedConfig
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from rl_agent.algo.algorithm import build_algorithm
+from rl_agent.algo.advantage.constant import ConstantConfig
+from rl_agent.algo.advantage.grpo import GrpoConfig
+from rl_agent.algo.aggregation.context_mean import ContextMeanConfig
+from rl_agent.algo.aggregation.token_mean import TokenMeanConfig
 from rl_agent.algo.batch import TrainBatch
-from rl_agent.config.algo import (
-    AlgorithmConfig,
-    ConstantAdvantageConfig,
-    ContextMeanConfig,
-    GrpoAdvantageConfig,
-    TokenMeanConfig,
-)
-from rl_agent.config.algo_loss import PpoClipLossConfig, SftLossConfig
-from rl_agent.config.algo_parts import NoCorrectionConfig, NoKlConfig, ShapingConfig
+from rl_agent.algo.correction.none import NoCorrectionConfig
+from rl_agent.algo.kl.none import NoKlConfig
+from rl_agent.algo.loss.ppo_clip import PpoClipConfig
+from rl_agent.algo.loss.sft import SftConfig
+from rl_agent.algo.shaping.rewards import RewardsConfig
+from rl_agent.config.algo import AlgorithmConfig
 from rl_agent.trainer.megatron import MegatronConfig, MegatronTrainer
 
 if TYPE_CHECKING:
@@ -55,22 +55,22 @@ def import_megatron(*_unused: Any) -> None:
     importlib.import_module("rl_agent.trainer.networks")
 
 
-PLAIN: Final = {"correction": NoCorrectionConfig(), "kl": NoKlConfig(), "shaping": ShapingConfig()}
+PLAIN: Final = {"correction": NoCorrectionConfig(), "kl": NoKlConfig(), "shaping": RewardsConfig()}
 """The parts that do nothing."""
 
 
 def grpo(**fields: Any) -> Algorithm:
-    parts = PLAIN | {"advantage": GrpoAdvantageConfig(), "loss": PpoClipLossConfig(), "aggregation": TokenMeanConfig()}
-    return build_algorithm(AlgorithmConfig(**(parts | {"lr": 1e-3} | fields)))
+    parts = PLAIN | {"advantage": GrpoConfig(), "loss": PpoClipConfig(), "aggregation": TokenMeanConfig()}
+    return AlgorithmConfig(**(parts | {"lr": 1e-3} | fields)).build()
 
 
 def sft(**fields: Any) -> Algorithm:
     parts = PLAIN | {
-        "advantage": ConstantAdvantageConfig(),
-        "loss": SftLossConfig(),
+        "advantage": ConstantConfig(),
+        "loss": SftConfig(),
         "aggregation": ContextMeanConfig(),
     }
-    return build_algorithm(AlgorithmConfig(**(parts | {"lr": 1e-2} | fields)))
+    return AlgorithmConfig(**(parts | {"lr": 1e-2} | fields)).build()
 
 
 @contextlib.contextmanager
