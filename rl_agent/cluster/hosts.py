@@ -1,4 +1,4 @@
-"""Starts, stops and looks at Ray on a list of hosts, over ssh: in parallel, each with a timeout, with one clear error a host.
+"""Start, stop and inspect Ray on a list of hosts over ssh: in parallel, with a timeout and one error message per host.
 
 Whoever can talk to a Ray cluster can run programs on it, so it takes only who has a token: that of the first host's user, which
 goes to the others with the shell's input, never on a command line.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rl_agent.config.bring_up import BringUpConfig
 
 _TOLD: Final = 600
-"""Characters of a host's error that are shown."""
+"""Number of characters shown of a host's error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class Host:
 
 
 def parse_hosts(text: str) -> list[Host]:
-    """`name[=address][:role],...`. Raises ConfigError."""
+    """Parse `name[=address][:role],...`. Raises ConfigError."""
     hosts = []
     for part in text.split(","):
         rest, _, role = part.strip().partition(":")
@@ -50,7 +50,7 @@ def parse_hosts(text: str) -> list[Host]:
 
 
 class Hosts:
-    """See the file's docstring."""
+    """Ray on a list of hosts."""
 
     def __init__(self, config: BringUpConfig) -> None:
         self.hosts = parse_hosts(config.hosts)
@@ -59,7 +59,7 @@ class Hosts:
         self._token = ""
 
     async def up(self) -> str:
-        """Start Ray where it is not up yet; returns `cluster.address`.
+        """Start Ray on every host that does not run it yet, and return `cluster.address`.
 
         Raises InfraError with every host that failed; what was started is ended again then.
         """
@@ -93,7 +93,7 @@ class Hosts:
             )
 
     async def down(self) -> dict[str, int]:
-        """End it everywhere; how many processes there were, by host."""
+        """Stop Ray on every host, and return the number of ended processes per host."""
         return await self._end(self.hosts)
 
     async def _end(self, hosts: Sequence[Host]) -> dict[str, int]:
@@ -101,7 +101,7 @@ class Hosts:
         return {host.name: int(count) for host, count in zip(hosts, ended, strict=True)}
 
     async def status(self) -> list[str]:
-        """A line a node, as the first host's Ray knows them."""
+        """Return one line per node, as reported by Ray on the first host."""
         first = self.hosts[0]
         script = (
             "import json, logging, ray; ray.init(address='auto' if {a!r} is None else {a!r}, log_to_driver=False, "
@@ -143,7 +143,7 @@ class Hosts:
         return f"{self._config.port}@{host.name}"
 
     async def _everywhere(self, work: Callable[[Host], Awaitable[str]], hosts: Sequence[Host]) -> list[str]:
-        """On all hosts at the same time. Raises InfraError with every failure."""
+        """Run a script on all hosts in parallel. Raises InfraError with every failure."""
         results = await asyncio.gather(*(work(host) for host in hosts), return_exceptions=True)
         failures = [found for found in results if isinstance(found, BaseException)]
         for failure in failures:
@@ -154,7 +154,7 @@ class Hosts:
         return [found for found in results if isinstance(found, str)]
 
     async def _run(self, host: Host, script: str) -> str:
-        """What the script prints there. Raises InfraError."""
+        """Run a script on one host and return its output. Raises InfraError."""
         words = [*shlex.split(self._config.ssh), host.name, "bash", "-s"]
         try:
             process = await asyncio.create_subprocess_exec(
@@ -180,7 +180,7 @@ class Hosts:
 
 
 def _reason(out: bytes, err: bytes) -> str:
-    """The end of what a host said; Ray tells its errors on stdout, and on stderr a note about tokens at every start."""
+    """Return the end of a host's output. Ray prints errors to stdout, and a note about tokens to stderr at every start."""
     lines = (out + b"\n" + err).decode(errors="replace").splitlines()
     kept = [line.strip() for line in lines if line.strip() and "token" not in line.lower()]
     return " ".join(kept)[-_TOLD:] or "it said nothing"

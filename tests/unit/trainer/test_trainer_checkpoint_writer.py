@@ -93,7 +93,7 @@ def test_the_other_kind_of_optimizer_is_refused_with_the_remedy(tiny_model: Path
 def test_a_second_checkpoint_waits_for_the_first(tiny_model: Path, tmp_path: Path) -> None:
     with trainer(tiny_model, grpo()) as one:
         one.begin_save(tmp_path / "first")
-        with pytest.raises(RuntimeError, match="before finish_save"):
+        with pytest.raises(RuntimeError, match="Call finish_save first"):
             one.begin_save(tmp_path / "second")
         one.finish_save()
 
