@@ -15,7 +15,7 @@ from rl_agent.config.load import build
 from rl_agent.errors import ConfigError
 from rl_agent.jobs.preflight import require_layout, require_weights
 from rl_agent.run_folder import PARTIAL, STATE, RunFolder
-from rl_agent.trainer.policy import PolicyFolder
+from rl_agent.trainer.base import PolicyFolder
 
 if TYPE_CHECKING:
     from rl_agent.config.schema import Config

@@ -19,8 +19,8 @@ from rl_agent.plan.placement import Demand, Node, nodes_needed, place
 from rl_agent.plan.rates import Rates, Work, rates
 from rl_agent.run_folder import write_atomic
 from rl_agent.tracking.console import Console
+from rl_agent.trainer.base import PolicyFolder
 from rl_agent.trainer.legal import require_legal
-from rl_agent.trainer.policy import PolicyFolder
 from rl_agent.trainer.shape import read_shape, shape_of
 
 if TYPE_CHECKING:

@@ -22,8 +22,7 @@ from rl_agent.run_folder import RunFolder
 from rl_agent.tasks.source import TaskSource
 from rl_agent.tracking.console import Console
 from rl_agent.tracking.tracker import Tracker
-from rl_agent.trainer.base import StepResult
-from rl_agent.trainer.policy import PolicyFolder
+from rl_agent.trainer.base import PolicyFolder, StepResult
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -36,7 +36,7 @@ from rl_agent.tokens.segment import NOT_SAMPLED
 from rl_agent.tokens.template_renderer import TemplateRenderer
 from rl_agent.tracking.console import Console
 from rl_agent.tracking.tracker import Tracker
-from rl_agent.trainer.policy import PolicyFolder
+from rl_agent.trainer.base import PolicyFolder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -25,8 +25,7 @@ from rl_agent.tasks.quarantine import Quarantine, Unquarantined
 from rl_agent.tasks.source import TaskSource
 from rl_agent.tracking.console import Console
 from rl_agent.tracking.tracker import Tracker
-from rl_agent.trainer.base import StepResult
-from rl_agent.trainer.policy import PolicyFolder
+from rl_agent.trainer.base import PolicyFolder, StepResult
 from rl_agent.weights.base import WeightSender
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""A policy that lies in a Hugging Face folder on this machine. Nothing is downloaded at run time."""
+"""A policy in a local Hugging Face folder. Nothing is downloaded at run time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rl_agent.errors import ConfigError
 
 
 class ModelFolder:
-    """Provides `model.path`. Built from conf/model/*.yaml."""
+    """Policy at `model.path`, built from conf/model/*.yaml."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class ModelFolder:
         self.hf_config = hf_config
 
     def folder(self, scratch: Path) -> Path:
-        """The folder. Raises ConfigError when it is not set or holds no model."""
+        """Return the folder. Raises ConfigError if it is not set or holds no model."""
         if self.path is None:
             raise ConfigError(
                 f"model={self.name} needs model.path=<folder in Hugging Face layout>; nothing is downloaded at run time"
