@@ -42,10 +42,10 @@ def parse_hosts(text: str) -> list[Host]:
         rest, _, role = part.strip().partition(":")
         name, _, address = rest.partition("=")
         if not name:
-            raise ConfigError(f"hosts={text}: {part!r} names no host. Remedy: hosts=name[=address][:role],...")
+            raise ConfigError(f"hosts={text}: {part!r} has no host name. Use hosts=name[=address][:role],...")
         hosts.append(Host(name=name, address=address or None, role=role or None))
     if len({host.name for host in hosts}) < len(hosts):
-        raise ConfigError(f"hosts={text}: a host is named twice")
+        raise ConfigError(f"hosts={text}: a host name occurs twice. Remove one.")
     return hosts
 
 
@@ -84,12 +84,12 @@ class Hosts:
         first = self.hosts[0]
         if not missing:
             raise InfraError(
-                f"{first.name}: this cluster is up already. Remedy: `python -m rl_agent.cluster down hosts=...` first, or another port=."
+                f"{first.name}: this cluster is up already. Run `python -m rl_agent.cluster down hosts=...` first, or choose another port=."
             )
         if first in missing and len(missing) < len(self.hosts):
             raise InfraError(
-                f"{first.name}: Ray is not up here, but on others of the hosts, whose cluster has lost its head. Remedy: "
-                "`python -m rl_agent.cluster down hosts=...` first."
+                f"{first.name}: Ray is up on other hosts but not on this one, so their cluster has lost its head. "
+                "Run `python -m rl_agent.cluster down hosts=...` first."
             )
 
     async def down(self) -> dict[str, int]:
@@ -161,14 +161,14 @@ class Hosts:
                 *words, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
             )
         except OSError as error:
-            raise InfraError(f"{host.name}: `{words[0]}` cannot be run ({error}). Remedy: set ssh=...") from error
+            raise InfraError(f"{host.name}: `{words[0]}` cannot be run ({error}). Set ssh=...") from error
         try:
             async with asyncio.timeout(self._config.timeout_s):
                 out, err = await process.communicate(script.encode() + b"\n")
         except TimeoutError:
             raise InfraError(
-                f"{host.name}: no answer within timeout_s={self._config.timeout_s:.0f} s. Remedy: can you log in there with "
-                f"`{self._config.ssh} {host.name}`, without a password?"
+                f"{host.name}: no answer within timeout_s={self._config.timeout_s:.0f} s. Check that "
+                f"`{self._config.ssh} {host.name}` logs in without a password."
             ) from None
         finally:
             if process.returncode is None:

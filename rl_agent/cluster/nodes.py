@@ -64,8 +64,8 @@ def require_nodes(folder: RunFolder) -> None:
                 problems += differences(address, mine, ray.get(reference, timeout=LOOK_TIMEOUT_S), folder.root)
             except RayError as error:
                 problems.append(
-                    f"node {address} cannot run rl_agent: {str(error).strip().splitlines()[-1]}. Remedy: install it there as it is "
-                    "here (same path of the environment), or take the node out of the cluster."
+                    f"node {address} cannot run rl_agent: {str(error).strip().splitlines()[-1]}. Install it there with the environment "
+                    "at the same path, or remove the node from the cluster."
                 )
     finally:
         sentinel.unlink(missing_ok=True)
@@ -74,19 +74,19 @@ def require_nodes(folder: RunFolder) -> None:
 
 
 def differences(address: str, mine: Mapping[str, str], theirs: Mapping[str, Any], root: Path) -> Sequence[str]:
-    """Yield the reasons for which a node cannot run the job."""
+    """Return the reasons for which a node cannot run the job, one message per reason."""
     found = []
     if theirs["sentinel"] != mine["sentinel"]:
         found.append(
-            f"node {address} does not see the run folder {root}. Remedy: put it on a file system that all nodes share "
+            f"node {address} does not see the run folder {root}. Put it on a file system that all nodes share "
             "(output=/shared/..., or hydra.run.dir=...)."
         )
     if theirs["python"] != mine["python"]:
         found.append(
-            f"node {address} runs Python {theirs['python']}, this one {mine['python']}. Remedy: the same on both."
+            f"node {address} runs Python {theirs['python']}, this one {mine['python']}. Run the same version on both."
         )
     if theirs["code"] != mine["code"]:
         found.append(
-            f"node {address} has another version of rl_agent. Remedy: install this one there, or cluster.ship_code=true."
+            f"node {address} has another version of rl_agent. Install this one there, or set cluster.ship_code=true."
         )
     return found

@@ -70,8 +70,8 @@ def main(pid: int, folder: str) -> None:
                 awaited.remove(_STDIN)  # the run closed it by its end, which `ended` is about to tell
             known = {process for process in known if process.is_running()} | set(run.children(recursive=True))
     sys.stderr.write(
-        f"error: the run's process {pid} ended without a word: it was killed (by hand, or for want of memory), or Ray's raylet on its "
-        f"machine was. What it had started is ended now. Remedy: continue with resume={folder}\n"
+        f"error: the run's process {pid} exited without a message: it was killed (manually, or out of memory), or Ray's raylet on its "
+        f"machine was. Its child processes are being ended. Continue with resume={folder}\n"
     )
     time.sleep(GRACE_S)
     _kill(known)

@@ -63,7 +63,7 @@ class Writing:
             raise not_written(self._folder, reason[0]) from None
 
     def _copied(self) -> list[Any]:
-        """Return the buckets with copies of their tensors. Those on a GPU are copied anyway."""
+        """Return the buckets with copies of their tensors, which training does not change. Those on a GPU are copied anyway."""
         if self._request.async_fn is None:  # other ranks write all there is
             return []
         planned: list[Any] = self._request.async_fn_args[1]
@@ -101,8 +101,8 @@ class Writing:
 def not_written(folder: Path, reason: object) -> InfraError:
     """Return the error for a checkpoint that could not be written."""
     return InfraError(
-        f"the checkpoint {folder} could not be written ({reason}). The last complete one is untouched. "
-        "Remedy: make room on the disk, or lower job.keep_checkpoints; then resume."
+        f"the checkpoint {folder} could not be written ({reason}). The last complete one is intact. "
+        "Free disk space or lower job.keep_checkpoints, then resume the run."
     )
 
 

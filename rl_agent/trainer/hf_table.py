@@ -1,4 +1,4 @@
-"""Which Hugging Face tensors make which Megatron parameter: one table, which loading and exporting both read.
+"""Table of Megatron parameters and the Hugging Face tensors that make them, for both loading and exporting.
 
 Parameters have the names that they would have if one rank held the whole model: layers and experts are numbered through.
 """
@@ -24,47 +24,47 @@ if TYPE_CHECKING:
 EMBEDDING: Final = "embedding.word_embeddings.weight"
 OUTPUT: Final = "output_layer.weight"
 NOT_TRAINED: Final = ("model.visual.", "mtp.")
-"""Parts of a checkpoint beside the language model."""
+"""Name prefixes of checkpoint tensors that are not part of the language model."""
 
 
 class TensorKind(Enum):
-    """How Hugging Face tensors make a Megatron parameter, and along which axis it is sharded."""
+    """Conversion of Hugging Face tensors to a Megatron parameter, and its sharding axis."""
 
     WHOLE = auto()
-    """The same tensor, a copy on every rank."""
+    """The tensor itself, with a copy on every rank."""
     ROWS = auto()
-    """The same tensor, sharded by rows and padded to a multiple of the ranks."""
+    """The tensor itself, sharded by rows and padded to a multiple of the ranks."""
     COLUMNS = auto()
-    """The same tensor, sharded by columns."""
+    """The tensor itself, sharded by columns."""
     QKV = auto()
-    """Query, key and value heads, interleaved group by group; sharded by rows. A gate's heads stand beside the query's."""
+    """Query, key and value heads, interleaved by group and sharded by rows. The heads of a gate follow those of the query."""
     BLOCKS = auto()
-    """Blocks of rows, one below the other within each shard: gate and up projection, say."""
+    """Blocks of rows, stacked within each shard, for example the gate and up projections."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorEntry:
-    """One Megatron parameter and the Hugging Face tensors that make it."""
+    """One Megatron parameter and its Hugging Face tensors."""
 
     megatron: str
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
     kind: TensorKind
     blocks: tuple[int, ...] = ()
-    """Rows of each of the blocks."""
+    """Number of rows of each block."""
     layer: int | None = None
-    """The layer that it belongs to."""
+    """Layer of the parameter, or None."""
     expert: int | None = None
-    """The expert that it belongs to; see `layout.expert_tensor_parallel` for its sharding."""
+    """Expert of the parameter, or None. See `layout.expert_tensor_parallel` for its sharding."""
 
     @property
     def is_norm(self) -> bool:
-        """Initialised to one."""
+        """True if the parameter is initialized to one."""
         return self.names[0].endswith("norm.weight")
 
 
 def table(shape: ModelShape, *, fused_norms: bool) -> list[TensorEntry]:
-    """All parameters, in the order in which they are streamed.
+    """Return all parameters in streaming order.
 
     `fused_norms`: Transformer Engine keeps the norm before a projection as `layer_norm_weight` of that projection.
     """
@@ -169,7 +169,7 @@ def _entry(
 
 
 def check_names(entries: Sequence[TensorEntry], present: Sequence[str], where: str) -> None:
-    """Refuse a checkpoint that lacks a tensor or has one that the model does not know."""
+    """Raise ConfigError if a checkpoint has missing or unknown tensors."""
     wanted = {name for entry in entries for name in entry.names}
     # old exports carry the rotary frequencies, and tied ones the output layer: both follow from the rest
     known = {n for n in present if n.endswith("rotary_emb.inv_freq") or n.startswith(NOT_TRAINED)} | {"lm_head.weight"}
@@ -181,7 +181,7 @@ def check_names(entries: Sequence[TensorEntry], present: Sequence[str], where: s
 
 
 class RandomTensors(Mapping[str, torch.Tensor]):
-    """Fresh weights, like Hugging Face's: normal matrices, norms that scale by one, biases of zero; each made when asked for.
+    """Random weights as in Hugging Face: normal matrices, norms with scale one, zero biases. Each is created on access.
 
     Each tensor has its own generator, so the values do not depend on the parallel layout.
     """

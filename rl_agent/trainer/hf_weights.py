@@ -1,4 +1,4 @@
-"""Weights between Hugging Face's layout and this rank's part of a Megatron model, both ways and bit for bit.
+"""Exact conversion of weights between Hugging Face's layout and this rank's part of a Megatron model, both ways.
 
 Megatron fuses the query, key and value projections (group by group) and the gate and up projections, shards all of them over the
 tensor-parallel ranks, and spreads layers over pipeline stages and experts over expert-parallel ranks. No rank ever holds more
@@ -31,7 +31,7 @@ _GROUPED_EXPERTS: Final = re.compile(r"\.experts\.(linear_fc\d)\.weight(\d+)$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """Which part of the model this rank holds."""
+    """Part of the model that this rank holds."""
 
     shape: ModelShape
 
@@ -45,17 +45,17 @@ class Placement:
         return count // int(parallel_state.get_expert_model_parallel_world_size())
 
     def stage(self, entry: TensorEntry) -> int:
-        """The pipeline stage that holds a parameter."""
+        """Return the pipeline stage that holds a parameter."""
         if entry.layer is not None:
             return entry.layer // self._layers
         return 0 if entry.megatron == EMBEDDING else int(parallel_state.get_pipeline_model_parallel_world_size()) - 1
 
     def expert_rank(self, entry: TensorEntry) -> int | None:
-        """The expert-parallel rank that holds a parameter; None for one that all hold."""
+        """Return the expert-parallel rank that holds a parameter, or None if all hold it."""
         return None if entry.expert is None else entry.expert // self._experts
 
     def parameters(self, model: Any) -> dict[str, Any]:
-        """This rank's parameters by the names of the table."""
+        """Return this rank's parameters by their names in the table."""
         return {self._name(name): parameter for name, parameter in model.named_parameters()}
 
     def _name(self, local: str) -> str:
@@ -70,7 +70,7 @@ class Placement:
 def load_tensors(
     model: Any, entries: Sequence[TensorEntry], tensors: Mapping[str, torch.Tensor], shape: ModelShape
 ) -> None:
-    """Copy Hugging Face tensors into this rank's part of the model. Raises ConfigError naming a misshapen one."""
+    """Copy Hugging Face tensors into this rank's part of the model. Raises ConfigError for a tensor of the wrong shape."""
     parameters = Placement(shape=shape).parameters(model)
     for entry in entries:
         own = [parameters.pop(entry.megatron)] if entry.megatron in parameters else []
@@ -98,7 +98,7 @@ def _parts(entry: TensorEntry, tensors: Mapping[str, torch.Tensor]) -> list[torc
 
 @torch.no_grad()
 def named_tensors(model: Any, entries: Sequence[TensorEntry], shape: ModelShape) -> Iterator[tuple[str, torch.Tensor]]:
-    """The model's weights as Hugging Face tensors, one after the other, on every rank. All ranks iterate together."""
+    """Yield the model's weights as Hugging Face tensors on every rank. All ranks must iterate together."""
     place = Placement(shape=shape)
     parameters = place.parameters(model)
     some = next(iter(parameters.values()))
@@ -117,7 +117,7 @@ def named_tensors(model: Any, entries: Sequence[TensorEntry], shape: ModelShape)
 
 
 def _whole(entry: TensorEntry, own: torch.Tensor, shape: ModelShape) -> list[torch.Tensor]:
-    """The Hugging Face tensors of a parameter that this rank has a shard of."""
+    """Return the Hugging Face tensors of a parameter, from the shards of all ranks."""
     group, shards = _tensor_group(entry), [own]
     if dist.get_world_size(group) > 1 and entry.kind is not TensorKind.WHOLE:
         shards = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
@@ -142,7 +142,7 @@ def _tensor_group(entry: TensorEntry) -> dist.ProcessGroup:
 
 
 def _merge(entry: TensorEntry, parts: Sequence[torch.Tensor], shape: ModelShape, rank: int, ranks: int) -> torch.Tensor:
-    """This rank's shard of a Megatron parameter."""
+    """Return this rank's shard of a Megatron parameter."""
     if entry.kind is TensorKind.WHOLE:
         return parts[0]
     if entry.kind is TensorKind.COLUMNS:
@@ -161,7 +161,7 @@ def _merge(entry: TensorEntry, parts: Sequence[torch.Tensor], shape: ModelShape,
 
 
 def _split(entry: TensorEntry, shards: Sequence[torch.Tensor], shape: ModelShape) -> list[torch.Tensor]:
-    """The inverse of `_merge`, from the shards of all ranks."""
+    """Invert `_merge`, from the shards of all ranks."""
     if entry.kind is TensorKind.WHOLE:
         return [shards[0]]
     if entry.kind is TensorKind.COLUMNS:
