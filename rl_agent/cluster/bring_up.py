@@ -1,4 +1,4 @@
-"""Brings a run's processes up on Ray, and takes them down again whatever happens."""
+"""Start the processes of a run on Ray, and stop them however the run ends."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ log = logging.getLogger(__name__)
 
 STOP_TIMEOUT_S: Final = 30.0
 SETTLE_S: Final = 90.0
-"""How long after an engine's failure it is looked whether its node is still there: Ray takes up to a minute to know."""
+"""Time to wait after an engine error for Ray to notice a lost node. Ray takes up to a minute."""
 CALLS_AT_ONCE: Final = 4096
-"""Of one async actor; the scheduler sets the real bound."""
+"""Concurrent calls of one async actor. The scheduler sets the real limit."""
 
 
 class Cluster:
-    """The processes of a run, as the jobs use them."""
+    """The processes of a run, for use by the jobs."""
 
     def __init__(
         self, trainers: Trainers, servers: PolicyServers, workers: RolloutWorkers, run_state: RunState, *, wakes: bool
@@ -65,48 +65,47 @@ class Cluster:
 
     @property
     def restarts(self) -> dict[str, float]:
-        """Metrics: how many processes were lost and started again so far, by kind."""
+        """Metrics: number of restarted processes by kind."""
         servers, workers = self._servers.restarts, self._workers.restarts
         return {"cluster/policy_server_restarts": float(servers), "cluster/rollout_worker_restarts": float(workers)}
 
     async def run_episode(self, request: EpisodeRequest) -> Rollout:
-        """Run one episode, once a policy server and a worker are up.
+        """Run one episode as soon as a policy server and a worker are up.
 
-        A lost worker or policy server makes an aborted rollout (WORKER_LOST, ENGINE_ERROR), never an error. Cancelling the call ends
-        the agent, its sandbox and its generations before it returns. Raises what ends the run, and own bugs.
+        A lost worker or policy server gives an aborted rollout (WORKER_LOST, ENGINE_ERROR), never an error. Cancelling the call ends
+        the agent, its sandbox and its generations before it returns. Raises the error that ends the run, and internal errors.
         """
         await self._servers.serving()
         rollout = await self._workers.run(request)
-        if (
-            rollout.abort is AbortReason.ENGINE_ERROR
-        ):  # another attempt must not go to a server that is about to be found dead
+        if rollout.abort is AbortReason.ENGINE_ERROR:
+            # the next attempt must not go to a server that is about to be found dead
             with suppress(TimeoutError):
                 async with asyncio.timeout(SETTLE_S):
                     await self._servers.load()
         return rollout
 
     async def push(self, version: int, probe_tokens: Int32) -> float:
-        """Bring the trainer's weights into all policy servers as `version`, verified; returns the probe's largest difference."""
+        """Push the trainer's weights to all policy servers as `version`, verify them, and return the probe's largest difference."""
         if self._wakes:
             await self._servers.wake()
         return await self._servers.push(version, np.asarray(probe_tokens, dtype=np.int32))
 
     async def load(self) -> EngineLoad:
-        """How busy the policy servers are."""
+        """Return the load of the policy servers."""
         return await self._servers.load()
 
     async def open_sessions(self) -> int:
-        """Agent runs that the adapters serve now."""
+        """Return the number of sessions open in the adapters."""
         return await self._workers.open_sessions()
 
     async def watch(self) -> None:
-        """Never returns. Raises what must end the run: a lost trainer rank, or processes that are lost too often."""
+        """Wait forever. Raises the error that ends the run: a lost trainer rank, or a process lost too often."""
         await self._run_state.until(lambda: False)
 
 
 @asynccontextmanager
 async def trainers(config: Config, folder: RunFolder, model_folder: Path) -> AsyncIterator[Trainers]:
-    """Only the trainer (job=sft)."""
+    """Start only the trainer (job=sft)."""
     async with _ray(config, folder), _placement(config, config.trainer.world_size) as placement:
         started = Trainers(_ranks(config, folder, placement))
         await started.start(model_folder)
@@ -117,9 +116,9 @@ async def trainers(config: Config, folder: RunFolder, model_folder: Path) -> Asy
 async def cluster(
     config: Config, folder: RunFolder, model_folder: Path, *, trains: bool = True
 ) -> AsyncIterator[Cluster]:
-    """Trainer, policy servers and rollout workers. The servers start while the trainer builds its model.
+    """Start trainer, policy servers and rollout workers. The servers start while the trainer builds its model.
 
-    Without `trains` there is no trainer: the engine keeps the weights of `model_folder` (job=rollout, job=evaluate).
+    With `trains=False` there is no trainer, and the engine keeps the weights of `model_folder` (job=rollout, job=evaluate).
     """
     async with (
         _ray(config, folder) as node,
@@ -189,7 +188,7 @@ def _worker(config: Config, folder: RunFolder, placement: RayPlacement, number: 
 
 
 def _start(kind: type, options: dict[str, Any], *arguments: Any) -> Any:
-    """A Ray actor of a plain class. It is this run's affair, not Ray's, to start a lost one again."""
+    """Start a Ray actor of a plain class. The run restarts lost actors itself, so Ray must not."""
     return ray.remote(kind).options(max_restarts=0, **options).remote(*arguments)
 
 
@@ -209,7 +208,9 @@ async def _time_limit(seconds: float) -> AsyncIterator[None]:
         async with asyncio.timeout(seconds):
             yield
     except TimeoutError:
-        raise InfraError(f"the run's processes were not up after cluster.start_timeout_s={seconds:.0f} s") from None
+        raise InfraError(
+            f"cluster.start_timeout_s={seconds:.0f}: the processes were not up in time. Look at their logs."
+        ) from None
 
 
 @asynccontextmanager
@@ -237,8 +238,8 @@ async def _ray(config: Config, folder: RunFolder) -> AsyncIterator[OwnNode]:
             if address is None:
                 raise
             raise ConfigError(
-                f"cluster.address={address}: no Ray cluster answers there ({error}). Remedy: start one with "
-                "`python -m rl_agent.cluster up hosts=...` and start the run on one of its nodes."
+                f"cluster.address={address}: no Ray cluster answers there ({error}). Start one with "
+                "`python -m rl_agent.cluster up hosts=...`, and start the run on one of its nodes."
             ) from error
         try:
             if address is not None:
@@ -250,7 +251,7 @@ async def _ray(config: Config, folder: RunFolder) -> AsyncIterator[OwnNode]:
 
 
 async def _stop(*parts: PolicyServers | RolloutWorkers) -> None:
-    """Let each process end what it started; one that does not is killed by `ray.shutdown` with its process tree."""
+    """Stop all processes and let them clean up. `ray.shutdown` kills those that hang, with their process trees."""
     for part in parts:
         with suppress(TimeoutError):
             async with asyncio.timeout(STOP_TIMEOUT_S):

@@ -1,4 +1,4 @@
-"""Starts, stops and looks at Ray on a list of hosts, over ssh: in parallel, each with a timeout, with one clear error a host.
+"""Start, stop and inspect Ray on a list of hosts over ssh: in parallel, with a timeout and one error message per host.
 
 Whoever can talk to a Ray cluster can run programs on it, so it takes only who has a token: that of the first host's user, which
 goes to the others with the shell's input, never on a command line.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rl_agent.config.bring_up import BringUpConfig
 
 _TOLD: Final = 600
-"""Characters of a host's error that are shown."""
+"""Number of characters shown of a host's error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,21 +36,21 @@ class Host:
 
 
 def parse_hosts(text: str) -> list[Host]:
-    """`name[=address][:role],...`. Raises ConfigError."""
+    """Parse `name[=address][:role],...`. Raises ConfigError."""
     hosts = []
     for part in text.split(","):
         rest, _, role = part.strip().partition(":")
         name, _, address = rest.partition("=")
         if not name:
-            raise ConfigError(f"hosts={text}: {part!r} names no host. Remedy: hosts=name[=address][:role],...")
+            raise ConfigError(f"hosts={text}: {part!r} has no host name. Use hosts=name[=address][:role],...")
         hosts.append(Host(name=name, address=address or None, role=role or None))
     if len({host.name for host in hosts}) < len(hosts):
-        raise ConfigError(f"hosts={text}: a host is named twice")
+        raise ConfigError(f"hosts={text}: a host name occurs twice. Remove one.")
     return hosts
 
 
 class Hosts:
-    """See the file's docstring."""
+    """Ray on a list of hosts."""
 
     def __init__(self, config: BringUpConfig) -> None:
         self.hosts = parse_hosts(config.hosts)
@@ -59,7 +59,7 @@ class Hosts:
         self._token = ""
 
     async def up(self) -> str:
-        """Start Ray where it is not up yet; returns `cluster.address`.
+        """Start Ray on every host that does not run it yet, and return `cluster.address`.
 
         Raises InfraError with every host that failed; what was started is ended again then.
         """
@@ -84,16 +84,16 @@ class Hosts:
         first = self.hosts[0]
         if not missing:
             raise InfraError(
-                f"{first.name}: this cluster is up already. Remedy: `python -m rl_agent.cluster down hosts=...` first, or another port=."
+                f"{first.name}: this cluster is up already. Run `python -m rl_agent.cluster down hosts=...` first, or choose another port=."
             )
         if first in missing and len(missing) < len(self.hosts):
             raise InfraError(
-                f"{first.name}: Ray is not up here, but on others of the hosts, whose cluster has lost its head. Remedy: "
-                "`python -m rl_agent.cluster down hosts=...` first."
+                f"{first.name}: Ray is up on other hosts but not on this one, so their cluster has lost its head. "
+                "Run `python -m rl_agent.cluster down hosts=...` first."
             )
 
     async def down(self) -> dict[str, int]:
-        """End it everywhere; how many processes there were, by host."""
+        """Stop Ray on every host, and return the number of ended processes per host."""
         return await self._end(self.hosts)
 
     async def _end(self, hosts: Sequence[Host]) -> dict[str, int]:
@@ -101,7 +101,7 @@ class Hosts:
         return {host.name: int(count) for host, count in zip(hosts, ended, strict=True)}
 
     async def status(self) -> list[str]:
-        """A line a node, as the first host's Ray knows them."""
+        """Return one line per node, as reported by Ray on the first host."""
         first = self.hosts[0]
         script = (
             "import json, logging, ray; ray.init(address='auto' if {a!r} is None else {a!r}, log_to_driver=False, "
@@ -143,7 +143,7 @@ class Hosts:
         return f"{self._config.port}@{host.name}"
 
     async def _everywhere(self, work: Callable[[Host], Awaitable[str]], hosts: Sequence[Host]) -> list[str]:
-        """On all hosts at the same time. Raises InfraError with every failure."""
+        """Run a script on all hosts in parallel. Raises InfraError with every failure."""
         results = await asyncio.gather(*(work(host) for host in hosts), return_exceptions=True)
         failures = [found for found in results if isinstance(found, BaseException)]
         for failure in failures:
@@ -154,21 +154,21 @@ class Hosts:
         return [found for found in results if isinstance(found, str)]
 
     async def _run(self, host: Host, script: str) -> str:
-        """What the script prints there. Raises InfraError."""
+        """Run a script on one host and return its output. Raises InfraError."""
         words = [*shlex.split(self._config.ssh), host.name, "bash", "-s"]
         try:
             process = await asyncio.create_subprocess_exec(
                 *words, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
             )
         except OSError as error:
-            raise InfraError(f"{host.name}: `{words[0]}` cannot be run ({error}). Remedy: set ssh=...") from error
+            raise InfraError(f"{host.name}: `{words[0]}` cannot be run ({error}). Set ssh=...") from error
         try:
             async with asyncio.timeout(self._config.timeout_s):
                 out, err = await process.communicate(script.encode() + b"\n")
         except TimeoutError:
             raise InfraError(
-                f"{host.name}: no answer within timeout_s={self._config.timeout_s:.0f} s. Remedy: can you log in there with "
-                f"`{self._config.ssh} {host.name}`, without a password?"
+                f"{host.name}: no answer within timeout_s={self._config.timeout_s:.0f} s. Check that "
+                f"`{self._config.ssh} {host.name}` logs in without a password."
             ) from None
         finally:
             if process.returncode is None:
@@ -180,7 +180,7 @@ class Hosts:
 
 
 def _reason(out: bytes, err: bytes) -> str:
-    """The end of what a host said; Ray tells its errors on stdout, and on stderr a note about tokens at every start."""
+    """Return the end of a host's output. Ray prints errors to stdout, and a note about tokens to stderr at every start."""
     lines = (out + b"\n" + err).decode(errors="replace").splitlines()
     kept = [line.strip() for line in lines if line.strip() and "token" not in line.lower()]
     return " ".join(kept)[-_TOLD:] or "it said nothing"

@@ -1,4 +1,4 @@
-"""Finds and ends, on one host, the processes of one Ray cluster: those that carry its mark in their environment.
+"""Find and end the processes of one Ray cluster on one host. They carry the mark of the cluster in their environment.
 
 `ray stop` would end every cluster on the machine.
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 VARIABLE: Final = "RL_AGENT_CLUSTER"
 GRACE_S: Final = 10.0
-"""Time for raylets to end their workers."""
+"""Grace period in which raylets end their workers."""
 
 
 def marked(mark: str) -> list[psutil.Process]:
-    """All live processes with the mark, but this one."""
+    """Return all live processes with the mark, except this one."""
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
@@ -33,7 +33,7 @@ def marked(mark: str) -> list[psutil.Process]:
 
 
 def end(mark: str) -> int:
-    """Ask them to end, then kill what is left; returns how many there were."""
+    """Terminate all processes with the mark, then kill the rest. Return their number."""
     first = marked(mark)
     _signal(first, kill=False)
     deadline = time.monotonic() + GRACE_S

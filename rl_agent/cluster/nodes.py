@@ -1,4 +1,4 @@
-"""What must be true of every node of a cluster before a run starts there: it has our code, and it sees the run folder."""
+"""Checks of every node before a run starts: it has the same code, and it sees the run folder."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 PACKAGE: Final = Path(rl_agent.__file__).parent
 LOOK_TIMEOUT_S: Final = 120.0
-"""A first process on a node imports Ray and our package, from a cold disk."""
+"""Time limit for the first process on a node. It imports Ray and this package from a cold disk."""
 
 
 def facts(sentinel: str) -> dict[str, str]:
-    """What a node says of itself; `sentinel` is a file in the run folder."""
+    """Return the facts about the node that runs this. `sentinel`: a file in the run folder."""
     path = Path(sentinel)
     return {
         "python": ".".join(platform.python_version_tuple()[:2]),
@@ -37,7 +37,7 @@ def facts(sentinel: str) -> dict[str, str]:
 
 
 def digest(package: Path) -> str:
-    """Of all Python files of a package."""
+    """Return a hash of all Python files of a package."""
     total = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
         total.update(str(path.relative_to(package)).encode() + b"\0" + path.read_bytes())
@@ -45,7 +45,7 @@ def digest(package: Path) -> str:
 
 
 def require_nodes(folder: RunFolder) -> None:
-    """Ask every live node. Raises ConfigError with all that is wrong. Blocks."""
+    """Check every live node. Raises ConfigError with all problems. Blocks."""
     sentinel, word = folder.root / ".seen_by_nodes", secrets.token_hex(8)
     write_atomic(sentinel, word.encode())
     try:
@@ -64,8 +64,8 @@ def require_nodes(folder: RunFolder) -> None:
                 problems += differences(address, mine, ray.get(reference, timeout=LOOK_TIMEOUT_S), folder.root)
             except RayError as error:
                 problems.append(
-                    f"node {address} cannot run rl_agent: {str(error).strip().splitlines()[-1]}. Remedy: install it there as it is "
-                    "here (same path of the environment), or take the node out of the cluster."
+                    f"node {address} cannot run rl_agent: {str(error).strip().splitlines()[-1]}. Install it there with the environment "
+                    "at the same path, or remove the node from the cluster."
                 )
     finally:
         sentinel.unlink(missing_ok=True)
@@ -74,19 +74,19 @@ def require_nodes(folder: RunFolder) -> None:
 
 
 def differences(address: str, mine: Mapping[str, str], theirs: Mapping[str, Any], root: Path) -> Sequence[str]:
-    """Why a node cannot take part, one message a reason."""
+    """Return the reasons for which a node cannot run the job, one message per reason."""
     found = []
     if theirs["sentinel"] != mine["sentinel"]:
         found.append(
-            f"node {address} does not see the run folder {root}. Remedy: put it on a file system that all nodes share "
+            f"node {address} does not see the run folder {root}. Put it on a file system that all nodes share "
             "(output=/shared/..., or hydra.run.dir=...)."
         )
     if theirs["python"] != mine["python"]:
         found.append(
-            f"node {address} runs Python {theirs['python']}, this one {mine['python']}. Remedy: the same on both."
+            f"node {address} runs Python {theirs['python']}, this one {mine['python']}. Run the same version on both."
         )
     if theirs["code"] != mine["code"]:
         found.append(
-            f"node {address} has another version of rl_agent. Remedy: install this one there, or cluster.ship_code=true."
+            f"node {address} has another version of rl_agent. Install this one there, or set cluster.ship_code=true."
         )
     return found

@@ -1,7 +1,7 @@
-"""Ray's processes on the run's own machine: without them nothing that the run asks of Ray is ever answered.
+"""Watch over Ray's own processes on the machine of the run. Without them, no call to Ray ever returns.
 
-A raylet that dies takes the workers of its machine along, and Ray then lets calls and values wait for a minute or for ever,
-or ends the driver without a word. So the run looks itself, and ends at the moment when one of them does.
+A raylet that dies takes the workers of its machine with it. Ray then blocks calls for a minute or for good, or exits the driver
+without a message. So the run watches these processes itself, and ends as soon as one of them exits.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 class OwnNode:
-    """Whether Ray still works here."""
+    """State of Ray on this machine."""
 
     def __init__(self) -> None:
         self.lost = False
         self._gone: asyncio.Queue[str] = asyncio.Queue()
 
     async def watch(self, servers: Mapping[str, int]) -> None:
-        """Wait for the end of one of `servers` (what it is -> process id). Raises InfraError then."""
+        """Wait until one of `servers` (name -> process id) exits, and raise InfraError."""
         loop, ends = asyncio.get_running_loop(), {}
         try:
             for name, pid in servers.items():
@@ -45,8 +45,8 @@ class OwnNode:
                 loop.remove_reader(end)
                 os.close(end)
         raise InfraError(
-            f"Ray's {name} on this machine has ended (killed, or out of memory): the run cannot reach its processes any more. "
-            "Remedy: continue with resume=<run folder>, from the last checkpoint. Ray's own logs are in /tmp/ray."
+            f"Ray's {name} on this machine has ended (killed, or out of memory), so the run can no longer reach its processes. "
+            "Continue from the last checkpoint with resume=<run folder>. Ray's own logs are in /tmp/ray."
         )
 
     def _end(self, name: str) -> None:
@@ -56,7 +56,7 @@ class OwnNode:
 
 @asynccontextmanager
 async def own_node() -> AsyncIterator[OwnNode]:
-    """Inside, the loss of Ray's processes on this machine ends the body at once. For use within `ray.init`."""
+    """End the body at once if Ray loses its processes on this machine. Use it after `ray.init`."""
     node, servers = OwnNode(), await asyncio.to_thread(_servers)
     async with asyncio.TaskGroup() as tasks:
         watching = tasks.create_task(node.watch(servers))
@@ -65,7 +65,7 @@ async def own_node() -> AsyncIterator[OwnNode]:
 
 
 def _servers() -> dict[str, int]:
-    """The raylet, and the head's global control store where it is on this machine, as far as this user may see them."""
+    """Return the raylet, and the global control store if it is on this machine, as far as this user can see them."""
     here = ray.get_runtime_context()
     node = next(node for node in ray.nodes() if node["NodeID"] == here.get_node_id())
     ports = {"raylet": node["NodeManagerPort"]}

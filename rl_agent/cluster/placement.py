@@ -1,4 +1,4 @@
-"""Where on the nodes of a Ray cluster each process runs."""
+"""Placement of processes on the nodes of a Ray cluster."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class RayPlacement:
-    """Ray options of each kind of process. The trainer's ranks, and engines that share their GPUs, have a placement group."""
+    """Ray options of each kind of process. Trainer ranks and colocated engines share a placement group."""
 
     def __init__(self, cluster: ClusterConfig, ranks: int) -> None:
         self._cluster = cluster
@@ -38,13 +38,13 @@ class RayPlacement:
         if not self._group.wait(timeout_s):
             wanted = self._group.bundle_specs
             raise InfraError(
-                f"the cluster has no room for the trainer's {len(wanted)} ranks of {wanted[0]} with "
-                f"cluster.trainer_placement={self._cluster.trainer_placement.value} (waited {timeout_s:.0f} s); it has "
-                f"{ray.available_resources()}. Remedy: more nodes, other cluster.trainer_nodes, or a looser placement."
+                f"cluster.trainer_placement={self._cluster.trainer_placement.value}: no room for the trainer's {len(wanted)} ranks of "
+                f"{wanted[0]} after {timeout_s:.0f} s. Available: {ray.available_resources()}. "
+                "Add nodes, change cluster.trainer_nodes, or choose a looser placement."
             )
 
     def worker(self) -> dict[str, Any]:
-        """Of a rollout worker."""
+        """Return the options of a rollout worker."""
         cluster = self._cluster
         options: dict[str, Any] = {"num_cpus": cluster.cpus_per_worker}
         if labels := selector(cluster.worker_nodes):
@@ -54,7 +54,7 @@ class RayPlacement:
         return options
 
     def server(self, number: int) -> dict[str, Any]:
-        """Of policy server `number`."""
+        """Return the options of policy server `number`."""
         cluster = self._cluster
         options: dict[str, Any] = {"num_cpus": 0, "num_gpus": cluster.engine_gpus}
         if cluster.colocated and self._group is not None:
@@ -64,7 +64,7 @@ class RayPlacement:
         return options
 
     def rank(self, number: int) -> dict[str, Any]:
-        """Of trainer rank `number`."""
+        """Return the options of trainer rank `number`."""
         cluster = self._cluster
         options: dict[str, Any] = {"num_cpus": cluster.trainer_cpus, "num_gpus": cluster.trainer_gpus}
         if self._group is not None:
@@ -74,7 +74,7 @@ class RayPlacement:
         return options
 
     def remove(self) -> None:
-        """Give the reservations back."""
+        """Release the reservations."""
         if self._group is not None:
             remove_placement_group(self._group)
 
@@ -83,7 +83,7 @@ class RayPlacement:
 
 
 def selector(nodes: str | None) -> dict[str, str]:
-    """`label=value` as Ray takes it; empty for None."""
+    """Return `label=value` as a Ray label selector, empty for None."""
     if nodes is None:
         return {}
     label, _, value = nodes.partition("=")

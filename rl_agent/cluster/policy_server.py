@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class PolicyServer:
-    """Wrapped as a Ray actor by `cluster.bring_up`; one replica."""
+    """One replica of the policy server. `cluster.bring_up` wraps it as a Ray actor."""
 
     def __init__(self, config: Config, folder: RunFolder, number: int) -> None:
         suffix = f"_{number}" if config.cluster.engine_replicas > 1 else ""
@@ -29,7 +29,7 @@ class PolicyServer:
         self._engine: Engine | None = None
 
     async def start(self, model_folder: Path, weight_backend: str) -> str:
-        """Start the server; returns its address."""
+        """Start the server and return its address."""
         address = await self._server.start(
             model_folder=model_folder,
             log=self._log,
@@ -62,15 +62,15 @@ class PolicyServer:
         await self._client().wake()
 
     async def watch(self) -> None:
-        """Never returns while the server lives; raises EngineError when it ends by itself."""
+        """Wait for the server. Raises EngineError if it exits by itself."""
         await self._server.wait()
 
     async def stop(self) -> None:
-        """End the server."""
+        """Stop the server."""
         await self._stack.aclose()
         await self._server.stop()
 
     def _client(self) -> Engine:
         if self._engine is None:
-            raise RuntimeError("the server was not started")
+            raise RuntimeError("PolicyServer: not started. Call start first.")
         return self._engine

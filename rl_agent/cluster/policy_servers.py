@@ -1,8 +1,8 @@
-"""All replicas of the policy server: weights go to all of them, and one that dies comes back with the weights of now.
+"""All replicas of the policy server. Weights go to all of them, and a lost replica is restarted with the current weights.
 
-A replica serves from the moment that it has the current version, verified by the probe, to the moment that it is lost. Weights
-that are fetched (disk, ipc) are kept for whoever comes back; weights that are sent (gloo, nccl) are sent to it again, or, when
-the trainer has newer ones already, with the next push.
+A replica serves from the moment that the probe has verified its current version until it is lost. Weights that replicas fetch (disk,
+ipc) are kept for restarted replicas. Weights that are sent (gloo, nccl) are sent to a restarted replica again, or with the next push
+if the trainer already has newer ones.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 LOSS_GRACE_S: Final = 10.0
-"""How long a failed push is taken for the fault of a replica that is about to be found dead."""
+"""Time in which a failed push is attributed to a replica that is found dead."""
 
 
 @dataclass(slots=True, eq=False)
@@ -45,12 +45,12 @@ class _Replica:
     process: RemoteProcess
     limit: RestartLimit
     life: int = 0
-    """How often it was started again."""
+    """Number of restarts."""
     url: str | None = None
     """None while it is down."""
     serving: bool = False
     difference: float = 0.0
-    """On the probe of the weights that it has."""
+    """Largest difference on the probe of its weights."""
 
     @property
     def name(self) -> str:
@@ -58,7 +58,7 @@ class _Replica:
 
 
 class PolicyServers:
-    """See the file's docstring. `make(n)` starts the process of replica `n`."""
+    """All replicas of the policy server. `make(n)` starts the process of replica `n`."""
 
     def __init__(
         self,
@@ -88,21 +88,21 @@ class PolicyServers:
         self._fetchable: tuple[WeightUpdate, Probe] | None = None
         self._streams = False
         self._group: Mapping[_Replica, int] = {}
-        """Whom the trainer sends to, and how often each had been started again then."""
+        """Members of the trainer's send group -> their number of restarts when they joined."""
 
     @property
     def set(self) -> ReplicaSet:
-        """Where replicas serve now."""
+        """Addresses of the serving replicas."""
         addresses = tuple(replica.url if replica.serving else None for replica in self._replicas)
         return ReplicaSet(addresses=addresses, version=self._version if self._keeps_cache else None)
 
     @property
     def restarts(self) -> int:
-        """Of all replicas so far."""
+        """Number of restarts of all replicas."""
         return sum(replica.life for replica in self._replicas)
 
     async def start(self) -> None:
-        """Start all of them. The run's first push makes them equal to the trainer."""
+        """Start all replicas. The first push of the run brings them the trainer's weights."""
         async with asyncio.TaskGroup() as starting:
             for replica in self._replicas:
                 starting.create_task(self._start(replica))
@@ -110,19 +110,19 @@ class PolicyServers:
             replica.serving = True
 
     async def serving(self) -> None:
-        """Wait until one serves. Raises what ends the run."""
+        """Wait until a replica serves. Raises the error that ends the run."""
         await self._run_state.until(lambda: any(replica.serving for replica in self._replicas))
 
     async def supervise(self) -> None:
-        """Start lost ones again, as long as this is not cancelled."""
+        """Restart lost replicas until cancelled."""
         async with asyncio.TaskGroup() as keeping:
             for replica in self._replicas:
                 keeping.create_task(self._keep(replica))
 
     async def push(self, version: int, probe_tokens: Int32) -> float:
-        """Bring the trainer's weights into every replica as `version`, verified; the probe's largest difference.
+        """Push the trainer's weights to every replica as `version`, verify them, and return the probe's largest difference.
 
-        A replica that is lost on the way gets them when it is back. Raises WeightPushError where none is to blame.
+        A replica that is lost meanwhile gets the weights when it is restarted. Raises WeightPushError if no replica was lost.
         """
         async with self._turn:
             members = [replica for replica in self._replicas if replica.url is not None]
@@ -132,7 +132,7 @@ class PolicyServers:
         return max(replica.difference for replica in self._replicas if replica.serving)
 
     async def load(self) -> EngineLoad:
-        """How busy they are together."""
+        """Return the total load of the serving replicas."""
         serving = [replica for replica in self._replicas if replica.serving]
         loads = await asyncio.gather(*(remote(r.process, PolicyServer.load)() for r in serving), return_exceptions=True)
         if bugs := [found for found in loads if isinstance(found, Exception) and not isinstance(found, InfraError)]:
@@ -140,15 +140,15 @@ class PolicyServers:
         return total_load(found for found in loads if isinstance(found, EngineLoad))
 
     async def sleep(self) -> None:
-        """Give the memory of their accelerators to the trainer."""
+        """Release GPU memory for the trainer."""
         await self._all(PolicyServer.sleep)
 
     async def wake(self) -> None:
-        """Take it back."""
+        """Reallocate GPU memory after `sleep`."""
         await self._all(PolicyServer.wake)
 
     async def stop(self) -> None:
-        """End all of them."""
+        """Stop all replicas."""
         replicas = self._replicas
         await stop([r.process for r in replicas if r.url is not None], [r.process for r in replicas if r.url is None])
 
@@ -159,7 +159,7 @@ class PolicyServers:
         replica.url = await remote(replica.process, PolicyServer.start)(*self._start_arguments)
 
     async def _keep(self, replica: _Replica) -> None:
-        """Whenever it ends, start it again."""
+        """Restart the process whenever it exits."""
         while True:
             try:
                 await remote(replica.process, PolicyServer.watch)()
@@ -177,7 +177,7 @@ class PolicyServers:
                 reason = await self._start_again(replica)
 
     async def _start_again(self, replica: _Replica) -> InfraError | None:
-        """Bring it up, and to the current weights; why that was impossible, if it was."""
+        """Restart a replica with the current weights. Return the error if that fails."""
         replica.process.kill()
         replica.process = self._make(replica.number)
         replica.life += 1
@@ -189,14 +189,14 @@ class PolicyServers:
         except InfraError as error:
             return error
         except TimeoutError:
-            return InfraError(f"it was not up after cluster.start_timeout_s={self._start_timeout_s:.0f} s")
+            return InfraError(f"not up after cluster.start_timeout_s={self._start_timeout_s:.0f} s")
         log.warning("%s is back at %s, with weights number %s", replica.name, replica.url, self._version)
         self._run_state.changed()
         return None
 
     async def _catch_up(self, replica: _Replica) -> None:
         if replica.serving:
-            return  # a push that was on its way has reached it already
+            return  # a push in progress has reached it already
         if self._version is None:
             replica.serving = True
         elif self._fetchable is not None:
@@ -204,14 +204,14 @@ class PolicyServers:
             replica.difference = await remote(replica.process, PolicyServer.push)(update, probe)
             replica.serving = True
         else:
-            # No step may come in between. It waits no longer than a push can take: both halves have the backend's time limit.
+            # No step may run in between. The wait is bounded: both halves of a push have the backend's time limit.
             async with self._trainers.turn:
                 if not self._trainers.ahead:
                     await self._bring([replica])
-                # else the trainer's weights are newer than what the others have: the next push is for this one too
+                # otherwise the trainer has newer weights than the replicas, and the next push includes this one
 
     async def _bring(self, members: Sequence[_Replica]) -> None:
-        """Bring the trainer's weights of now into `members`."""
+        """Push the trainer's current weights to `members`."""
         assert self._version is not None
         if self._streams:
             members = await self._held(members)
@@ -231,7 +231,7 @@ class PolicyServers:
         self._run_state.changed()
 
     async def _held(self, members: Sequence[_Replica]) -> list[_Replica]:
-        """Those that stand still now. Without this a sender would wait for the longest reply of all."""
+        """Pause the members and return those that are paused. Otherwise the sender would wait for the longest reply."""
         held: list[_Replica] = []
 
         async def one(member: _Replica) -> None:
@@ -247,7 +247,7 @@ class PolicyServers:
         return [member for member in members if member in held and member.url is not None]
 
     async def _fetch(self, group: Mapping[_Replica, int], update: WeightUpdate, probe: Probe) -> None:
-        """Each by itself: one that is lost does not hold up the others."""
+        """Let each member fetch the weights on its own, so that a lost one does not delay the others."""
 
         async def one(member: _Replica) -> None:
             try:
@@ -259,7 +259,7 @@ class PolicyServers:
         await self._together(one(member) for member in group)
 
     async def _send(self, group: Mapping[_Replica, int], announced: WeightUpdate, probe: Probe) -> None:
-        """All at the same time: who is lost takes the others' update along, so these are started again too."""
+        """Send the weights to all members at once. A lost member breaks the update of the others, so these are restarted too."""
         assert self._version is not None
 
         async def receive(member: _Replica, first_rank: int) -> None:
@@ -280,22 +280,22 @@ class PolicyServers:
                     member.process.kill()
 
     async def _together(self, parts: Iterable[Coroutine[Any, Any, Any]]) -> None:
-        """Run all of them; the first failure ends the others, and is raised."""
+        """Run all parts. The first failure cancels the others and is raised."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 for part in parts:
                     tasks.create_task(part)
         except* InfraError as failed:
-            # whichever failed first: the others were left alone
+            # the first failure; the others were cancelled
             raise failed.exceptions[0] from None
 
     def _has(self, member: _Replica, group: Mapping[_Replica, int], difference: float) -> None:
-        """It has the weights of now, verified."""
+        """Record that a member has the current weights, verified."""
         if not _is_gone(member, group):
             member.difference, member.serving = difference, True
 
     async def _is_lost(self, group: Mapping[_Replica, int]) -> bool:
-        """Whether one of them is gone, or found so in a moment: the failure that was just seen is its own."""
+        """Return whether a member is lost, or is found lost within LOSS_GRACE_S. The failure is then attributed to it."""
         try:
             async with asyncio.timeout(LOSS_GRACE_S):
                 await self._run_state.until(lambda: any(_is_gone(member, group) for member in group))
@@ -305,5 +305,5 @@ class PolicyServers:
 
 
 def _is_gone(member: _Replica, group: Mapping[_Replica, int]) -> bool:
-    """Whether the process that had `group`'s number of restarts is no more."""
+    """Return whether the process of the member has exited since it joined `group`."""
     return member.url is None or member.life != group[member]

@@ -1,4 +1,4 @@
-"""What every process of a run sets up first: its log in the run folder, quiet libraries, and where others find it."""
+"""Setup of each process of a run: its log in the run folder, quiet libraries, and its address."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from rl_agent.config.schema import Config
 
 AUTO: Final = "auto"
-"""In the place of an address: this process's own."""
+"""Placeholder for the address of this process."""
 
 
 def set_up(log_file: Path) -> None:
-    """Log this process to `log_file`, also where it stood if it crashes in native code."""
+    """Log this process to `log_file`, including the stack of a crash in native code."""
     handler = logging.FileHandler(log_file)
     assert handler.stream is not None
     faulthandler.enable(handler.stream)
@@ -36,27 +36,26 @@ def set_up(log_file: Path) -> None:
 
 
 def own_address(config: Config) -> str:
-    """Where the run's other processes find this one: its node's address in a cluster, loopback on a machine of its own."""
+    """Return the address at which other processes of the run reach this one: the node's in a cluster, else loopback."""
     return LOOPBACK if config.cluster.address is None else node_address()
 
 
 def node_address() -> str:
-    """The address of this machine on its network, also where the run's own processes use loopback."""
+    """Return the address of this machine on its network, even if the run's own processes use loopback."""
     return str(ray.util.get_node_ip_address())
 
 
 def addressed(node: Any, key: str, address: str) -> Any:
-    """A group's configuration whose field `key` says `address` where it said `auto`."""
+    """Return a config group with `address` in its field `key` if that field is `auto`."""
     if is_dataclass(node) and not isinstance(node, type) and getattr(node, key, None) == AUTO:
         return replace(node, **{key: address})
     return node
 
 
 def exempt_loaded_objects() -> None:
-    """Keep what is alive now out of garbage collection.
+    """Exclude all live objects from garbage collection. Call this once everything is loaded.
 
-    Libraries alone are 360,000 objects, and a full pass over them stops an event loop for a fifth of a second. To be called once
-    everything is loaded.
+    The libraries alone have 360,000 objects. A full collection over them blocks an event loop for 0.2 s.
     """
     gc.collect()
     gc.freeze()

@@ -1,4 +1,4 @@
-"""A small process that ends what a run has started and left, however the run ends.
+"""A watchdog process that ends leftover processes of a run, however the run ends.
 
 Ray's own processes end with their driver, but for its agents, which can wait for ever for a head that is gone. The reaper
 notes the run's descendants as they come. When the run's process is gone, whatever of them is still there is killed, and a
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 INTERVAL_S: Final = 1.0
-"""Time between two looks at the descendants."""
+"""Interval between two scans of the descendants."""
 GRACE_S: Final = 2.0
-"""Time for what ends by itself."""
+"""Grace period for processes that exit by themselves."""
 _POLL_S: Final = 0.05
 _STDIN: Final = 0
 _DONE: Final = b"."
-"""What a run that ends by itself says."""
+"""Message of a run that ends normally."""
 
 
 @asynccontextmanager
 async def reaped(folder: Path) -> AsyncIterator[None]:
-    """Inside, everything that this process starts is ended even if this process is killed.
+    """Within this context, all processes that this process starts are ended even if it is killed.
 
     What is no longer below this process at the end, such as an agent of Ray's that lost its head, is ended then; its other
     children are left alone.
@@ -57,7 +57,7 @@ async def reaped(folder: Path) -> AsyncIterator[None]:
 
 
 def main(pid: int, folder: str) -> None:
-    """Wait for the end of process `pid`, then end what it left."""
+    """Wait until process `pid` exits, then end the processes that it left."""
     known: set[psutil.Process] = set()
     with suppress(ProcessLookupError, psutil.NoSuchProcess):
         run, ended = psutil.Process(pid), os.pidfd_open(pid)
@@ -70,15 +70,15 @@ def main(pid: int, folder: str) -> None:
                 awaited.remove(_STDIN)  # the run closed it by its end, which `ended` is about to tell
             known = {process for process in known if process.is_running()} | set(run.children(recursive=True))
     sys.stderr.write(
-        f"error: the run's process {pid} ended without a word: it was killed (by hand, or for want of memory), or Ray's raylet on its "
-        f"machine was. What it had started is ended now. Remedy: continue with resume={folder}\n"
+        f"error: the run's process {pid} exited without a message: it was killed (manually, or out of memory), or Ray's raylet on its "
+        f"machine was. Its child processes are being ended. Continue with resume={folder}\n"
     )
     time.sleep(GRACE_S)
     _kill(known)
 
 
 def _end(known: set[psutil.Process], run: psutil.Process) -> None:
-    """End what is not below `run` any more. Most of it is about to end by itself."""
+    """End the processes that are no longer descendants of `run`. Most of them are about to exit."""
     deadline = time.monotonic() + GRACE_S
     while lost := {process for process in known if _lives(process)} - set(run.children(recursive=True)):
         if time.monotonic() > deadline:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class RolloutWorker:
-    """Wrapped as a Ray actor by `cluster.bring_up`: `serve` runs as long as the worker lives, `run` once an episode."""
+    """Rollout worker: `serve` runs as long as the worker lives, `run` once per episode. A Ray actor, see `cluster.bring_up`."""
 
     def __init__(self, config: Config, folder: RunFolder, number: int) -> None:
         set_up(folder.log(f"rollout_worker_{number}"))
@@ -95,21 +95,21 @@ class RolloutWorker:
                 await self._stopping.wait()
 
     async def ready(self) -> None:
-        """Returns when episodes can run."""
+        """Wait until episodes can run."""
         await self._ready()
 
     async def renew(self, replicas: ReplicaSet) -> None:
-        """The policy servers are elsewhere now, or have other weights."""
+        """Set the addresses and the version of the policy servers."""
         if self._replicas is not None:
             await self._replicas.renew(replicas)
 
     async def run(self, request: EpisodeRequest) -> Rollout:
-        """One episode. It carries what this worker's sandboxes did since the last one ended."""
+        """Run one episode. The rollout carries the sandbox metrics of this worker since the last episode."""
         rollout = await (await self._ready()).run(request)
         return replace(rollout, sandbox=self._meter.take())
 
     async def open_sessions(self) -> int:
-        """Of its adapter."""
+        """Return the number of open sessions of the adapter."""
         return 0 if self._adapter is None else self._adapter.open_sessions
 
     async def stop(self) -> None:
@@ -117,7 +117,7 @@ class RolloutWorker:
         self._stopping.set()
 
     def _ready(self) -> asyncio.Future[EpisodeRunner]:
-        """Made on first use: only then is there a running loop."""
+        """Return the future of the runner, made on first use since only then a loop is running."""
         if self._runner is None:
             self._runner = asyncio.get_running_loop().create_future()
         return self._runner

@@ -1,4 +1,4 @@
-"""All rollout workers: an episode runs on the least busy one, and a worker that is lost is started again where there is a node."""
+"""All rollout workers. An episode runs on the least busy one, and a lost worker is restarted on any suitable node."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class _Worker:
     process: RemoteProcess
     limit: RestartLimit
     life: int = 0
-    """How often it was started again."""
+    """Number of restarts."""
     ready: bool = False
     episodes: int = 0
-    """That it runs now."""
+    """Number of running episodes."""
     told: ReplicaSet | None = None
-    """Where it thinks that the policy servers are."""
+    """Policy servers that the worker was last told of."""
 
     @property
     def name(self) -> str:
@@ -46,7 +46,7 @@ class _Worker:
 
 
 class RolloutWorkers:
-    """See the file's docstring. `make(n)` starts the process of worker `n`, `replicas()` says where the policy servers are."""
+    """All rollout workers. `make(n)` starts the process of worker `n`; `replicas()` returns the addresses of the policy servers."""
 
     def __init__(
         self,
@@ -70,24 +70,24 @@ class RolloutWorkers:
 
     @property
     def restarts(self) -> int:
-        """Of all workers so far."""
+        """Number of restarts of all workers."""
         return sum(worker.life for worker in self._workers)
 
     async def all_ready(self) -> None:
-        """Wait until every worker can run episodes. Raises what ends the run."""
+        """Wait until every worker can run episodes. Raises the error that ends the run."""
         await self._run_state.until(lambda: all(worker.ready for worker in self._workers))
 
     async def supervise(self) -> None:
-        """Keep them serving, start lost ones again, and tell them where the policy servers are, until `stop`.
+        """Keep the workers serving, restart lost ones, and send them the policy servers' addresses, until `stop`.
 
-        Raises what a worker raises for a reason of its own (a configuration that cannot work, a bug).
+        Raises the error of a worker that fails on its own, for example an invalid configuration.
         """
         async with asyncio.TaskGroup() as keeping:
             for worker in self._workers:
                 keeping.create_task(self._keep(worker))
 
     async def run(self, request: EpisodeRequest) -> Rollout:
-        """Run one episode. A worker that is lost meanwhile makes an aborted rollout. Raises what ends the run, and own bugs."""
+        """Run one episode. Losing its worker gives an aborted rollout. Raises the error that ends the run, and internal errors."""
         await self._run_state.until(lambda: any(worker.ready for worker in self._workers))
         worker = min((w for w in self._workers if w.ready), key=lambda w: (w.episodes, w.number))
         life = worker.life
@@ -95,7 +95,7 @@ class RolloutWorkers:
         try:
             rollout = await remote(worker.process, RolloutWorker.run, ends=True)(request)
         except LostActorError as error:
-            if worker.life == life:  # this may be known here first: nothing more may go there
+            if worker.life == life:  # the loss may be seen here first: send no more episodes there
                 worker.ready = False
             return aborted(request, AbortReason.WORKER_LOST, str(error))
         finally:
@@ -104,14 +104,14 @@ class RolloutWorkers:
         return rollout
 
     async def open_sessions(self) -> int:
-        """Agent runs that the adapters of all workers serve now."""
+        """Return the number of sessions open in all adapters."""
         counts = await asyncio.gather(
             *(remote(w.process, RolloutWorker.open_sessions)() for w in self._workers if w.ready)
         )
         return sum(counts)
 
     async def stop(self) -> None:
-        """Let each end what it has started."""
+        """Stop all workers."""
         self._stopping = True
         workers = self._workers
         await stop([w.process for w in workers if w.ready], [w.process for w in workers if not w.ready])
@@ -129,7 +129,7 @@ class RolloutWorkers:
             worker.episodes = 0
 
     async def _live(self, worker: _Worker) -> BaseException | None:
-        """One life of a worker; why it ended, if it was lost."""
+        """Serve until the process exits. Return the error if it was lost."""
         ended: BaseException | None = None
         try:
             async with asyncio.TaskGroup() as life:
@@ -142,7 +142,7 @@ class RolloutWorkers:
         return ended
 
     async def _tell(self, worker: _Worker) -> None:
-        """Wait until it is ready; from then on tell it of every change of the policy servers."""
+        """Wait until the worker is ready, then send it every change of the policy servers."""
         await remote(worker.process, RolloutWorker.ready)()
         worker.ready = True
         self._run_state.changed()

@@ -1,4 +1,4 @@
-"""What the parts of a cluster tell each other: that something changed, or that the run must end; and how often is too often."""
+"""State that the parts of a cluster share: changes to wait for, the error that ends the run, and limits on restarts."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ if TYPE_CHECKING:
 
 
 class RunState:
-    """Waits are woken by every change and end with the error that ends the run."""
+    """Notification of changes. Every change wakes all waits, and the error that ends the run is raised from all of them."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
         self._error: Exception | None = None
 
     def changed(self) -> None:
-        """Wake whoever waits."""
+        """Wake up all waits."""
         self._event.set()
         self._event = asyncio.Event()
 
     def end(self, error: Exception) -> None:
-        """The run cannot go on; the first reason counts."""
+        """End the run with an error. Only the first error counts."""
         if self._error is None:
             self._error = error
         self.changed()
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        """Wait until `holds`. Raises what ends the run."""
+        """Wait until `holds` is true. Raises the error that ends the run."""
         while True:
             if self._error is not None:
                 raise self._error
@@ -39,7 +39,7 @@ class RunState:
 
 
 class RestartLimit:
-    """At most `most` restarts in any `window_s` seconds."""
+    """Limit of `most` restarts within any `window_s` seconds."""
 
     def __init__(self, most: int, window_s: float) -> None:
         self.most = most
@@ -47,7 +47,7 @@ class RestartLimit:
         self._times: deque[float] = deque()
 
     def allows(self, now: float) -> bool:
-        """Whether there may be one now; it counts if so."""
+        """Return whether a restart is allowed now. An allowed restart is counted."""
         while self._times and now - self._times[0] > self.window_s:
             self._times.popleft()
         if len(self._times) >= self.most:
@@ -56,9 +56,9 @@ class RestartLimit:
         return True
 
     def message(self, who: str, reason: BaseException) -> str:
-        """The report of a run that ends because of it."""
+        """Return the error message of a run that exceeds the limit."""
         return (
-            f"{who} was lost {self.most + 1} times within {self.window_s:.0f} s; the last time: {reason} "
-            "Remedy: look at its log in the run folder's logs/, then continue with resume=<run folder>; "
-            "cluster.max_restarts and cluster.restart_window_s say how often is too often."
+            f"{who} was lost {self.most + 1} times within {self.window_s:.0f} s. Last error: {reason} "
+            "Look at its log in logs/ of the run folder, then continue with resume=<run folder>. "
+            "cluster.max_restarts and cluster.restart_window_s set the limit."
         )

@@ -1,4 +1,4 @@
-"""The actor that is one rank of the trainer."""
+"""The actor that hosts one rank of the trainer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class TrainerRank:
-    """Wrapped as a Ray actor by `cluster.bring_up`."""
+    """Host of a `Trainer` and its `WeightSender`. `cluster.bring_up` wraps it as a Ray actor."""
 
     def __init__(self, config: Config, folder: RunFolder, rank: int, world_size: int) -> None:
         set_up(folder.log(f"trainer_{rank}"))
@@ -39,16 +39,16 @@ class TrainerRank:
         self._sender: WeightSender = addressed(config.weights, "host", self._address).build()
 
     def place(self) -> str:
-        """The node that this is."""
+        """Return the id of the node of this process. It also shows that the process is alive."""
         return str(ray.get_runtime_context().get_node_id())
 
     def meeting_point(self) -> tuple[str, int]:
-        """Where the other ranks can meet this one: nobody else is given the port until it has started."""
+        """Return address and port where the other ranks meet this one. The port stays reserved until `start`."""
         held = self._held.enter_context(hold_port(self._address))
         return self._address, number(held)
 
     def start(self, model_folder: Path, master_address: str, master_port: int, number_on_node: int) -> None:
-        """Build the model, from scratch or from the folder's weights."""
+        """Build the model. Its weights come from the folder if it has any."""
         cluster, workers = self._config.cluster, getattr(self._config.engine, "tensor_parallel", 1)
         self._sender.open(self._folder.root, receivers=workers * cluster.engine_replicas)
         with self._held:
@@ -61,13 +61,12 @@ class TrainerRank:
                 world_size=self._world_size,
                 master_address=master_address,
                 master_port=master_port,
-                local_rank=0
-                if cluster.trainer_gpus
-                else number_on_node,  # Ray shows a rank only the GPUs that it has reserved
+                # with reserved GPUs, Ray shows a rank only its own
+                local_rank=0 if cluster.trainer_gpus else number_on_node,
             )
 
     def logprobs(self, sequences: Sequence[Int32]) -> list[Float32] | None:
-        """See `trainer.base.Trainer`; only the first rank answers."""
+        """See `trainer.base.Trainer`. Only rank 0 returns the result."""
         found = self._trainer.logprobs(sequences)
         return found if self._rank == 0 else None
 
@@ -80,10 +79,10 @@ class TrainerRank:
         self._sender.regroup(receivers)
 
     def announce(self, version: int, probe_tokens: Int32) -> tuple[WeightUpdate | None, Probe]:
-        """Say what is coming, if the engine has to know, and what the weights make of a probe."""
+        """Announce the weights if the engine must know them in advance, and compute the probe that verifies them."""
         (logprobs,) = self._trainer.logprobs([probe_tokens])
         if not len(logprobs):
-            raise WeightPushError("a probe needs at least two tokens")
+            raise WeightPushError("the probe has fewer than two tokens")
         return self._trainer.announce(self._sender, version), Probe(tokens=probe_tokens, logprobs=logprobs)
 
     def push(self, version: int) -> WeightUpdate | None:
@@ -95,7 +94,7 @@ class TrainerRank:
         self._trainer.begin_save(folder)
 
     def finish_save(self) -> bool:
-        """See `trainer.base.Trainer`; does not wait, so that other calls come in between."""
+        """See `trainer.base.Trainer`. This does not wait, so that other calls can run in between."""
         return self._trainer.finish_save(wait=False)
 
     def renumber(self, version: int) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rl_agent.config.schema import Config
-    from rl_agent.trainer.policy import PolicyFolder
+    from rl_agent.trainer.base import PolicyFolder
 
 
 @dataclass(kw_only=True)

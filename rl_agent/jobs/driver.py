@@ -70,7 +70,7 @@ def open_driver(
 
 
 def max_staleness(config: Config) -> int:
-    """Weight versions between the sampling of a token and its training, at most."""
+    """Return the maximum number of weight versions between the sampling and the training of a token."""
     bound: int = config.algo.max_staleness
     if config.rollout.mode == "sync":
         return 0

@@ -1,4 +1,4 @@
-"""What recorded rollouts say in sum: read from the lines that a person reads, so that a resumed run counts all of them."""
+"""Totals over recorded rollouts. They are read from the records on disk, so a resumed run counts all of them."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True)
 class TaskTally:
-    """One task's rollouts."""
+    """Totals of one task."""
 
     task_id: str
     statuses: Counter[str] = field(default_factory=Counter)
     rewards: list[float] = field(default_factory=list)
-    """Of rollouts that have one; what infrastructure broke has none (law 4)."""
+    """Rewards of rollouts that have one. Rollouts that infrastructure broke have none (law 4)."""
     turns: int = 0
     tokens: int = 0
-    """Sampled."""
+    """Number of sampled tokens."""
     seconds: float = 0.0
-    """Of whole rollouts, boot to verdict."""
+    """Total duration of the rollouts, boot to verdict."""
 
     @property
     def rollouts(self) -> int:
-        """All, those without a reward included."""
+        """Number of rollouts, including those without a reward."""
         return self.statuses.total()
 
     @property
     def solved(self) -> int:
-        """How many the tests accepted."""
+        """Number of solved rollouts."""
         return self.statuses["solved"]
 
     def add(self, record: dict[str, Any]) -> None:
@@ -50,7 +50,7 @@ class TaskTally:
 
 
 def tally(rollouts: Path) -> list[TaskTally]:
-    """The tasks recorded in a run folder's `rollouts`, in order."""
+    """Return the totals of each task recorded in a run folder's `rollouts`, in order."""
     tasks: dict[str, TaskTally] = {}
     for record in _lines(rollouts):
         tasks.setdefault(record["group_id"], TaskTally(task_id=record["task_id"])).add(record)
@@ -58,7 +58,7 @@ def tally(rollouts: Path) -> list[TaskTally]:
 
 
 def totals(tasks: list[TaskTally]) -> dict[str, Any]:
-    """Solved share (of rollouts that have a reward), statuses, tokens and seconds over all tasks."""
+    """Return statuses, tokens, seconds and the solved share (of rollouts with a reward) over all tasks."""
     statuses = sum((task.statuses for task in tasks), Counter[str]())
     graded = sum(len(task.rewards) for task in tasks)
     figures: dict[str, Any] = {
@@ -76,7 +76,7 @@ def totals(tasks: list[TaskTally]) -> dict[str, Any]:
 
 
 def as_text(value: Any) -> str:
-    """A figure as a person reads it."""
+    """Return a figure as text."""
     if isinstance(value, dict):
         return "  ".join(f"{name} {count}" for name, count in value.items())
     if value is None:

@@ -1,6 +1,6 @@
-"""Tries every task before it is trained on: its gold patch must pass, again and again, and doing nothing must fail.
+"""The validate job: each task's gold patch must pass repeatedly, and an empty patch must fail.
 
-What infrastructure breaks says nothing about the task: it is tried again, then left undecided, and a resumed job takes it up.
+Infrastructure failures say nothing about the task. It is retried, then left undecided, and a resumed job validates it again.
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ENDLESS_TASKS: Final = 50
-"""Of a source without end, where the config names no number."""
+"""Number of tasks from an endless source if the config gives none."""
 DETAIL_SHOWN: Final = 2000
 VALIDATED: Final = "validated.jsonl"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What validation says of one task."""
+    """Result of validating one task."""
 
     task_id: str
     reason: str
-    """Empty for a good task; else why it is in quarantine: setup_failed, solved_without_a_change, gold_patch_fails, flaky."""
+    """Empty for a good task, else the reason for its quarantine: setup_failed, solved_without_a_change, gold_patch_fails, flaky."""
     detail: str
     gold: int
-    """How often the gold patch passed; -1: the task has none."""
+    """Number of passes of the gold patch, or -1 if the task has none."""
     seconds: float
 
 
 def run(config: Config, job: ValidateConfig, folder: RunFolder) -> None:
-    """Run the job: writes validated.jsonl, quarantine.jsonl and summary.json into the run folder."""
+    """Run the job. It writes validated.jsonl, quarantine.jsonl and summary.json to the run folder."""
     asyncio.run(_run(config, job, folder))
 
 
@@ -129,7 +129,7 @@ def _tasks(source: TaskSource, seed: int, limit: int | None) -> Iterator[Task]:
 
 
 def _known(root: Path) -> dict[str, str]:
-    """Task id -> reason, of what a run that is resumed has found."""
+    """Return the reason for each task id that an earlier run has decided."""
     found: dict[str, str] = {}
     for name in (VALIDATED, QUARANTINE):
         path = root / name
@@ -143,14 +143,14 @@ def _known(root: Path) -> dict[str, str]:
 
 
 class Workspaces:
-    """Sets tasks up as for an agent."""
+    """Workspaces of tasks, set up as for an agent."""
 
     def __init__(self, provider: SandboxProvider, timeout_s: float) -> None:
         self._provider = provider
         self._timeout_s = timeout_s
 
     async def problem(self, task: Task) -> str:
-        """What is wrong with the agent's workspace; empty if nothing is. Raises SandboxError."""
+        """Return the problem of the agent's workspace, or an empty string. Raises SandboxError."""
         try:
             labels = {"task": task.task_id, "role": "validation"}
             async with booted(self._provider, task, lifetime_s=3 * self._timeout_s, labels=labels) as sandbox:
@@ -163,7 +163,7 @@ class Workspaces:
 
 
 class Validator:
-    """Tries tasks, one at a time; many run at once."""
+    """Validator of tasks. Validations may run concurrently."""
 
     def __init__(self, provider: SandboxProvider, grader: Grader, workspaces: Workspaces, *, passes: int) -> None:
         self._provider = provider
@@ -172,9 +172,9 @@ class Validator:
         self._passes = passes
 
     async def validate(self, task: Task) -> Finding:
-        """The workspace first, then doing nothing: both also show whether the task can be set up at all.
+        """Validate the workspace first, then an empty patch, then the gold patch.
 
-        Raises InfraError for what says nothing about the task.
+        Raises InfraError for a failure that says nothing about the task.
         """
         started = time.perf_counter()
         reason, detail, gold = "", await self._workspaces.problem(task), -1
@@ -194,7 +194,7 @@ class Validator:
         return Finding(task_id=task.task_id, reason=reason, detail=detail[-DETAIL_SHOWN:], gold=gold, seconds=seconds)
 
     async def _graded(self, task: Task, patch: bytes, *, even_empty: bool = False) -> Verdict:
-        """`infra_error` only where the task itself could not be set up."""
+        """Grade a patch. The verdict is `infra_error` only if the setup of the task failed."""
         verdict = await self._grader.grade(task, patch, self._provider, even_empty=even_empty)
         if verdict.status is VerdictStatus.INFRA_ERROR and not verdict.metadata.get("setup_failed"):
             raise InfraError(verdict.log)

@@ -1,4 +1,4 @@
-"""From groups of rollouts to the flat arrays of one training step."""
+"""Batches: groups of rollouts as the flat arrays of one training step."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def build_batch(groups: Sequence[Group]) -> TrainBatch | None:
-    """All segments of all rollouts that have a reward, one after the other; None if there is none.
+    """Concatenate all segments of all rollouts with a reward. Return None if there are none.
 
-    Rollouts without a reward (aborted, infra_error) are left out and so never enter a group's statistics (law 4).
+    Rollouts without a reward (aborted, infra_error) are left out, so they never enter a group's statistics (law 4).
     """
     rollouts: list[Rollout] = []
     group_index: list[int] = []
@@ -57,7 +57,7 @@ _CUT_SHORT: Final = (ExitReason.TURN_LIMIT, ExitReason.TIME_BUDGET)
 
 
 def _facts(rollouts: Sequence[Rollout]) -> RolloutFacts | None:
-    """None when a rollout does not say what happened in its session: missing is not zero (law 4)."""
+    """Return the facts of the rollouts, or None if one has no session statistics: missing is not zero (law 4)."""
     told = [rollout.stats for rollout in rollouts if rollout.stats is not None]
     if len(told) < len(rollouts):
         return None

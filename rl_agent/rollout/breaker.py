@@ -1,4 +1,4 @@
-"""A circuit breaker: knows an outage of something that many rollouts need, and lets them back in little by little. Without a clock.
+"""Circuit breaker: detects an outage of a service that many rollouts need, and admits them again step by step. It has no clock.
 
 It opens after a number of failures in a row, of more than one task: one task whose image breaks every sandbox is no outage. While it is open
 nothing starts. After `probe_s` without a failure one rollout may be on its way, after twice as long two, then four, and so on; a
@@ -11,41 +11,41 @@ from dataclasses import dataclass, field
 from typing import Final
 
 _RAMP: Final = 10
-"""Doublings after which it closes by itself: a thousand rollouts are on their way and none has failed."""
+"""Doublings after which the breaker closes by itself: a thousand rollouts are running and none has failed."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Breaker:
-    """Times are seconds of any clock that goes forward."""
+    """Breaker of one service. Times are seconds of any monotonic clock."""
 
     after: int
-    """Failures in a row that open it."""
+    """Number of failures in a row that opens the breaker."""
     probe_s: float
     _failed: list[int] = field(default_factory=list)
-    """Positions of the tasks of the last failures in a row."""
+    """Task positions of the last failures in a row."""
     _since: float | None = None
-    """When the outage began."""
+    """Start of the outage, or None."""
     _last: float = 0.0
-    """When it was seen last."""
+    """Time of the last failure."""
     _past_s: float = 0.0
-    """Length of the outages that are over."""
+    """Total length of past outages."""
 
     def failure(self, position: int, now: float) -> None:
-        """A rollout of the task at `position` failed for it."""
+        """Record that the service failed a rollout of the task at `position`."""
         self._failed = [*self._failed[-(self.after - 1) :], position] if self.after > 1 else [position]
         self._last = now
         if self._since is None and len(self._failed) >= self.after and len(set(self._failed)) > 1:
             self._since = now
 
     def success(self, now: float) -> None:
-        """A rollout got through."""
+        """Record a rollout that succeeded. This closes the breaker."""
         self._failed.clear()
         if self._since is not None:
             self._past_s += now - self._since
             self._since = None
 
     def limit(self, now: float) -> int | None:
-        """How many rollouts may run; None: it does not say."""
+        """Return how many rollouts may run, or None without an outage."""
         if self._since is None:
             return None
         waited = int((now - self._last) / self.probe_s)
@@ -55,9 +55,9 @@ class Breaker:
         return 2 ** (waited - 1) if waited else 0
 
     def open_s(self, now: float) -> float:
-        """How long the outage has lasted; 0.0 when there is none."""
+        """Return how long the current outage has lasted, 0.0 without one."""
         return 0.0 if self._since is None else now - self._since
 
     def total_s(self, now: float) -> float:
-        """All outages so far together."""
+        """Return the total length of all outages so far."""
         return self._past_s + self.open_s(now)

@@ -1,4 +1,4 @@
-"""Finished rollouts on disk, one by one, until a checkpoint holds the step that they train: a killed run need not do them again."""
+"""Finished rollouts on disk, kept until a checkpoint holds their step, so that a killed run does not repeat them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ log = logging.getLogger(__name__)
 
 
 class Buffer:
-    """A folder with two files a rollout: see `records`."""
+    """Folder with two files per rollout, see `records`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     async def put(self, rollout: Rollout) -> None:
-        """Write it; a call that is cancelled leaves nothing. Raises OSError, for example when the disk is full."""
+        """Write a rollout. A cancelled call leaves no file. Raises OSError, for example if the disk is full."""
         writing = asyncio.get_running_loop().run_in_executor(None, records.save_one, self._folder, rollout)
         try:
             await asyncio.shield(writing)
@@ -34,7 +34,7 @@ class Buffer:
             raise
 
     def load(self, rollout_id: str) -> Rollout | None:
-        """The rollout as it was; None if it is not there whole."""
+        """Return a rollout, or None if its files are missing or incomplete."""
         try:
             return records.load_one(self._folder, rollout_id)
         except ConfigError as error:
@@ -42,10 +42,10 @@ class Buffer:
             return None
 
     def discard(self, rollout_ids: Iterable[str]) -> None:
-        """Remove some; those that are not there do not matter."""
+        """Remove rollouts. Missing ones are ignored."""
         for rollout_id in rollout_ids:
             records.remove_one(self._folder, rollout_id)
 
     def keep_only(self, rollout_ids: Iterable[str]) -> None:
-        """Remove all others: what a killed run had not entered into its ledger."""
+        """Remove all other rollouts: those that a killed run did not enter into its ledger."""
         records.remove_others(self._folder, set(rollout_ids))

@@ -1,4 +1,4 @@
-"""Drives the scheduler: starts and stops episodes, runs broken ones again, keeps the ledger, and hands out whole steps in order."""
+"""The rollout driver: starts, stops and retries episodes as the scheduler decides, keeps the ledger, and returns steps in order."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Counts:
-    """Since the last step."""
+    """Counts since the last step."""
 
     filtered: int = 0
     stopped: int = 0
@@ -37,12 +37,12 @@ class _Counts:
 
 @dataclass(slots=True, kw_only=True)
 class Records:
-    """Where the driver writes down what happens."""
+    """Places to which the driver writes."""
 
     ledger: RolloutLedger
     buffer: Buffer
     on_rollout: Callable[[Rollout], None]
-    """Told of every rollout that counts for a step, as it ends."""
+    """Called with every rollout that counts for a step when it ends."""
 
 
 @dataclass(slots=True)
@@ -58,9 +58,9 @@ class _Evaluation:
 
 
 class Driver:
-    """Use as `async with asyncio.TaskGroup() as tasks: driver = Driver(..., tasks=tasks)`: episodes live in that group.
+    """Driver of a scheduler. Use `async with asyncio.TaskGroup() as tasks: driver = Driver(..., tasks=tasks)`.
 
-    A group that is cancelled (the run ends, an own bug) cancels every running episode.
+    Episodes run in that task group. Cancelling it (the run ends, an internal error) cancels all of them.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Driver:
         drop: Callable[[Sequence[Rollout]], str | None] = lambda _: None,
         done: Mapping[Slot, Rollout] | None = None,
     ) -> None:
-        """`drop`: why a complete group should not train, if it should not. `done`: what a run before has finished, as the scheduler knows."""
+        """`drop`: returns why a complete group must not train, or None. `done`: finished rollouts of an earlier run, see `History.done`."""
         self._scheduler = scheduler
         self._stream = TaskStream(source, seed)
         self._failures = failures
@@ -85,9 +85,9 @@ class Driver:
         self._tasks = tasks
         self._drop = drop
         self._known: dict[int, Task] = {}
-        """Position -> its task, of groups that were begun."""
+        """Position -> task, for groups that have started."""
         self._done: dict[int, dict[int, Rollout]] = {}
-        """Position -> member -> what it left."""
+        """Position -> member -> finished rollout."""
         self._episodes: dict[Slot, asyncio.Task[None]] = {}
         """Running attempts."""
         self._resting: dict[Slot, _Resting] = {}
@@ -103,9 +103,9 @@ class Driver:
             records.on_rollout(rollout)
 
     async def groups(self, step: int) -> list[Group]:
-        """The groups of a step, once enough of its window are complete. Steps are asked for in order."""
+        """Wait until enough groups of the step's window are complete, and return them. Call it for each step in order."""
         if step != self._scheduler.next_step:
-            raise ValueError(f"step {step} is asked for, but step {self._scheduler.next_step} is the next")
+            raise ValueError(f"step {step} is out of order: step {self._scheduler.next_step} is next")
         self.admit()
         while (taken := self._scheduler.take()) is None:
             self._changed.clear()
@@ -117,16 +117,16 @@ class Driver:
         return [self._group(position) for position in taken.positions]
 
     def pushed(self, version: int) -> None:
-        """New weights are in the engine; more rollouts may start."""
+        """Report that the engine has new weights, and start the rollouts that this admits."""
         self._scheduler.pushed(version)
         self.admit()
 
     def flush(self) -> None:
-        """Wait until what the ledger says is on the disk: a checkpoint cannot be resumed from without it."""
+        """Wait until the ledger is on disk. Resuming from a checkpoint requires it."""
         self._records.ledger.flush()
 
     def saved(self, step: int) -> None:
-        """A checkpoint holds all steps before `step`: their rollouts need not be kept apart any more."""
+        """Report that a checkpoint holds all steps before `step`, and discard their rollouts from the buffer."""
         ledger = self._records.ledger
         before = dict(ledger.state.finished)
         ledger.saved(step)
@@ -136,12 +136,12 @@ class Driver:
         )
 
     def limit(self, limit: int | None) -> None:
-        """At most so many rollouts at the same time; those that run go on. Told again and again, it sees the end of an outage."""
+        """Limit the number of concurrent rollouts. Running ones continue. Regular calls also detect the end of an outage."""
         self._cap = limit
         self.admit()
 
     def admit(self) -> None:
-        """Start what may start. Raises InfraError when an outage lasts too long."""
+        """Start all admitted rollouts. Raises InfraError if an outage lasts too long."""
         self._scheduler.limit = self._limit()
         for slot in self._scheduler.admit():
             self._failures.started()
@@ -155,7 +155,7 @@ class Driver:
             task.add_done_callback(self._alive.discard)
 
     async def evaluate(self, held_out: Sequence[Task]) -> list[tuple[Task, Rollout]]:
-        """One rollout of each held-out task, before everything else that waits; the weights may go on meanwhile, and tokens say so."""
+        """Run one rollout of each held-out task, ahead of all others. If weights are pushed meanwhile, the tokens record it."""
         version = self._scheduler.version
         evaluation = self._evaluations[version] = _Evaluation(tasks=held_out)
         self._scheduler.evaluate(len(held_out))
@@ -167,7 +167,7 @@ class Driver:
         return [(task, evaluation.rollouts[position]) for position, task in enumerate(held_out)]
 
     def metrics(self) -> dict[str, float]:
-        """What happened since this was asked last."""
+        """Return the metrics since the last call."""
         counts, self._counts = self._counts, _Counts()
         ended = counts.finished + counts.stopped
         return {
@@ -180,11 +180,11 @@ class Driver:
 
     @property
     def running(self) -> int:
-        """Rollouts at the moment."""
+        """Number of running rollouts."""
         return self._scheduler.running
 
     def close(self) -> None:
-        """End what still runs or rests: nobody asks for it any more."""
+        """Cancel all running and resting rollouts."""
         for task in list(self._alive):
             task.cancel()
 
@@ -211,7 +211,7 @@ class Driver:
         await resting.admitted.wait()
 
     async def _finish(self, slot: Slot, rollout: Rollout) -> None:
-        """Write the rollout down, then enter it; nothing is awaited between the entry and what follows from it."""
+        """Save the rollout, then enter it into the ledger. There is no await between the entry and its consequences."""
         training = slot.evaluation == NO_EVALUATION
         rewarded = rollout.reward is not None
         if training and rewarded:
@@ -230,7 +230,7 @@ class Driver:
             self._filter(slot.position)
 
     def _filter(self, position: int) -> None:
-        """Take a complete group out if it is not worth training, unless the step has lost too many."""
+        """Remove a complete group if it is not worth training, unless the step has filtered too many."""
         reason = self._drop(list(self._done[position].values()))
         if reason is not None and self._scheduler.filter(position):
             self._counts.filtered += 1
@@ -256,7 +256,7 @@ class Driver:
         self._records.buffer.discard(Slot(position=position, member=member).rollout_id for member in members)
 
     def _group(self, position: int) -> Group:
-        """All that a group's rollouts came to; of those with a reward as many as train."""
+        """Return a complete group, without the surplus rollouts that have a reward."""
         task = self._task(position)
         members = self._done.pop(position)
         self._known.pop(position, None)

@@ -1,4 +1,4 @@
-"""An episode: one agent run on one task, from an empty sandbox to a graded rollout. It runs; a `Rollout` is what it leaves."""
+"""Episodes: one agent run on one task, from an empty sandbox to a graded rollout."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ _REASONS: Final[dict[type[RlAgentError], AbortReason]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeLimits:
-    """Times of one episode, in seconds."""
+    """Time limits of one episode, in seconds."""
 
     agent_s: float
     workspace_s: float
     guard_s: float
-    """Over everything."""
+    """Limit of the whole episode."""
 
 
 @dataclass(slots=True)
 class _Trace:
-    """What is known of an episode so far: an abort keeps it."""
+    """Results of an episode so far. An aborted rollout keeps them."""
 
     stage: str = "boot"
     seconds: dict[str, float] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class _Trace:
 
 
 class EpisodeRunner:
-    """Runs episodes; holds what they share. Many run at the same time."""
+    """Runner of concurrent episodes. It holds everything that they share."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class EpisodeRunner:
         advertise_host: str | None,
         limits: EpisodeLimits,
     ) -> None:
-        """`advertise_host`: how sandboxes reach the adapter; None: through the port that the sandbox exposes."""
+        """`assets`: those of the harness. `advertise_host`: the adapter's address for sandboxes; None uses the port that a sandbox exposes."""
         self._provider = provider
         self._harness = harness
         self._assets = assets
@@ -90,9 +90,9 @@ class EpisodeRunner:
         self._limits = limits
 
     async def run(self, request: EpisodeRequest) -> Rollout:
-        """Run the agent once. Infrastructure and task errors become an aborted rollout; own bugs are raised.
+        """Run the agent once. Infrastructure and task errors give an aborted rollout; internal errors are raised.
 
-        Where the request brings what an attempt before has left, only grading is done again.
+        If the request carries an ungraded rollout, it is graded again and the agent does not run.
         """
         if request.ungraded is not None:
             return await self._grade_again(request, request.ungraded)
@@ -133,7 +133,7 @@ class EpisodeRunner:
         return replace(left, attempt=request.attempt, verdict=verdict, seconds=seconds)
 
     async def _agent(self, request: EpisodeRequest, trace: _Trace) -> None:
-        """Boot, prepare, run the agent, take its work; the sandbox is gone before grading."""
+        """Boot a sandbox, prepare it, run the agent and capture its work. The sandbox is closed before grading."""
         task, limits = request.task, self._limits
         async with AsyncExitStack() as stack:
             with trace.timed("boot"):
@@ -154,7 +154,7 @@ class EpisodeRunner:
                 trace.patch = await capture(sandbox, workspace, timeout_s=limits.workspace_s)
 
     async def _converse(self, sandbox: Sandbox, request: EpisodeRequest, trace: _Trace) -> None:
-        """One adapter session around one agent process."""
+        """Run the agent within a session of the adapter."""
         session = self._adapter.open_session(f"{request.rollout_id}-{request.attempt}", greedy=request.greedy)
         try:
             origin = await self._origin(sandbox)
@@ -182,7 +182,7 @@ class EpisodeRunner:
 
 
 def _refused(stats: SessionStats) -> bool:
-    """Whether the adapter gave an error for an answer, for which an agent may well end."""
+    """Return whether the adapter answered with errors after which the agent may still have finished normally."""
     return bool(stats.context_full or stats.turn_limit or stats.malformed_requests or stats.overloaded)
 
 

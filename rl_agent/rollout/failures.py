@@ -1,8 +1,8 @@
-"""What is done about rollouts that fail: tried again, given up, or waited out; and when there are so many that the run must end.
+"""Policy for failed rollouts: which are retried, which are final, and when the run ends.
 
-infrastructure (sandbox, engine, worker, grading)   tried again with growing pauses, `retries` times; while an outage lasts, tries do not count
-the task (set-up), the agent                        final: another attempt would say the same; when most tasks are so, the run ends
-an own bug                                          final, with its traceback in the log; too many end the run
+infrastructure (sandbox, engine, worker, grading)   retried `retries` times with growing pauses; during an outage, retries do not count
+the task (setup), the agent                         final, since a retry would fail too; if most tasks fail, the run ends
+an internal error                                   final, with its traceback in the log; too many end the run
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ log = logging.getLogger(__name__)
 
 LONGEST_PAUSE_S: Final = 60.0
 FEWEST_FOR_A_RATE: Final = 20
-"""Rollouts below which a share of failures says nothing."""
+"""Minimum number of rollouts for an error rate."""
 
 
 class Provider(StrEnum):
-    """What rollouts need of the world."""
+    """Services that rollouts need."""
 
     SANDBOX = "sandbox"
     ENGINE = "engine"
@@ -49,12 +49,12 @@ _PROVIDERS: Final = {
     AbortReason.EMPTY_SESSION: Provider.AGENT,
 }
 _ABNORMAL: Final = (AbortReason.HARNESS_ERROR, AbortReason.BUG, AbortReason.SETUP_ERROR)
-"""What counts towards `max_error_rate` besides infrastructure: where most tasks cannot be set up, the fault is not theirs."""
+"""Failures that count towards `max_error_rate` besides infrastructure. If the setup of most tasks fails, the tasks are not the cause."""
 
 
 @dataclass(slots=True)
 class FailurePolicy:
-    """Told of every rollout that ends; times are seconds of a clock that goes forward."""
+    """State of the policy. `observe` must see every rollout that ends. Times are seconds of a monotonic clock."""
 
     options: FailuresConfig
     retries: int
@@ -62,15 +62,15 @@ class FailurePolicy:
     _tries: Counter[Slot] = field(default_factory=Counter)
     """Slot of the first attempt -> failures that count."""
     _last: deque[str | None] = field(default_factory=deque)
-    """Of the last final rollouts: how each was broken, or None."""
+    """Status of each broken rollout among the last final ones, None for the others."""
     _details: dict[str, str] = field(default_factory=dict)
-    """Status -> the last message that came with it."""
+    """Status -> its last message."""
     _said: dict[Provider, str] = field(default_factory=dict)
-    """The last message of an attempt that it broke."""
+    """Last message of an attempt that the service failed."""
     _counts: Counter[str] = field(default_factory=Counter)
-    """Provider -> attempts that failed, since `metrics` was called."""
+    """Provider -> failed attempts since the last call of `metrics`."""
     _started: int = 0
-    """Rollouts that were started since the last failure."""
+    """Rollouts started since the last failure."""
     _bugs: int = 0
 
     def __post_init__(self) -> None:
@@ -83,9 +83,9 @@ class FailurePolicy:
         self._last = deque(maxlen=options.window)
 
     def observe(self, slot: Slot, rollout: Rollout, now: float) -> float | None:
-        """Seconds after which the rollout is to be tried again; None: this is its end.
+        """Return the pause in seconds before the next attempt, or None if the rollout is final.
 
-        Raises InfraError when too many rollouts are broken.
+        Raises InfraError if too many rollouts are broken.
         """
         provider = broken_by(rollout)
         if provider is None:
@@ -103,7 +103,7 @@ class FailurePolicy:
         return backoff_s(self.options.backoff_s, self._tries[slot.first])
 
     def _outage(self, provider: Provider, slot: Slot, rollout: Rollout, now: float) -> bool:
-        """Whether the failure belongs to an outage."""
+        """Return whether the failure belongs to an outage."""
         breaker = self._breakers.get(provider)
         if breaker is None:
             return False
@@ -112,7 +112,7 @@ class FailurePolicy:
         lasts = breaker.limit(now) is not None
         if lasts and not before:
             log.warning(
-                "outage: %d rollouts in a row failed for the %s; nothing starts until it works again. The last said: %s",
+                "outage: %d rollouts in a row failed for the %s; no rollout starts until it works again. Last error: %s",
                 self.options.outage_after,
                 provider,
                 rollout.detail,
@@ -120,28 +120,28 @@ class FailurePolicy:
         return lasts
 
     def limit(self, now: float) -> int | None:
-        """How many more rollouts may start in an outage, whatever still runs from before; None when there is none.
+        """Return how many more rollouts may start during an outage, or None without an outage.
 
-        Raises InfraError for an outage that does not end.
+        Raises InfraError if the outage lasts too long.
         """
         limits = []
         for provider, breaker in self._breakers.items():
             if breaker.open_s(now) > self.options.outage_limit_s:
                 raise InfraError(
-                    f"the {provider} has not worked for {breaker.open_s(now):.0f} s (rollout.failures.outage_limit_s is "
-                    f"{self.options.outage_limit_s:.0f}). The last said: {self._said.get(provider)}. "
-                    "Remedy: put it right, then resume; rollouts that are finished are kept"
+                    f"rollout.failures.outage_limit_s={self.options.outage_limit_s:.0f}: the {provider} has not worked for "
+                    f"{breaker.open_s(now):.0f} s. Last error: {self._said.get(provider)}. "
+                    "Fix the cause, then resume the run; finished rollouts are kept."
                 )
             if (limit := breaker.limit(now)) is not None:
                 limits.append(max(0, limit - self._started))
         return min(limits, default=None)
 
     def started(self) -> None:
-        """A rollout is on its way."""
+        """Record that a rollout has started."""
         self._started += 1
 
     async def contained(self, run: Callable[[EpisodeRequest], Awaitable[Rollout]], request: EpisodeRequest) -> Rollout:
-        """`run(request)`, where a bug of ours breaks that rollout only: a run of days must not end for it. Many are raised."""
+        """Run the request. An internal error aborts only this rollout, until there are more than `max_bugs`; then it is raised."""
         try:
             return await run(request)
         except RlAgentError:
@@ -151,11 +151,11 @@ class FailurePolicy:
             if self._bugs > self.options.max_bugs:
                 raise
             name = request.rollout_id
-            log.exception("a bug of ours broke rollout %s (%d of at most %d)", name, self._bugs, self.options.max_bugs)
+            log.exception("internal error in rollout %s (%d of at most %d)", name, self._bugs, self.options.max_bugs)
             return aborted(request, AbortReason.BUG, repr(error)[:2000])
 
     def metrics(self, now: float) -> dict[str, float]:
-        """Attempts that failed since the last call, by what broke them, and the outages of the whole run."""
+        """Return the failed attempts since the last call by service, and the outage times of the whole run."""
         failed = {f"failures/{name}": float(count) for name, count in self._counts.items()}
         self._counts.clear()
         outages = {f"failures/{p}_outage_seconds": b.total_s(now) for p, b in self._breakers.items()}
@@ -166,7 +166,7 @@ class FailurePolicy:
         )
 
     def _working(self, rollout: Rollout, now: float) -> None:
-        """A rollout that was graded shows that everything works."""
+        """Close all breakers after a graded rollout, which has used every service."""
         if rollout.reward is None:
             return
         for provider, breaker in self._breakers.items():
@@ -183,24 +183,23 @@ class FailurePolicy:
         failed = sum(entry is not None for entry in self._last)
         if len(self._last) >= FEWEST_FOR_A_RATE and failed > self.options.max_error_rate * len(self._last):
             raise InfraError(
-                f"{failed} of the last {len(self._last)} rollouts were broken before their work could be graded, more than "
-                f"rollout.failures.max_error_rate={self.options.max_error_rate:g} allows. {self._report()} "
-                "Remedy: put it right, then resume; rollouts that are finished are kept"
+                f"rollout.failures.max_error_rate={self.options.max_error_rate:g}: {failed} of the last {len(self._last)} rollouts "
+                f"failed before grading. {self._report()} Fix the cause, then resume the run; finished rollouts are kept."
             )
 
     def _report(self) -> str:
         counts = Counter(entry for entry in self._last if entry is not None)
         told = [f"{name} x{count}: {self._details.get(name, '')[:300]}" for name, count in counts.most_common()]
-        return "They were: " + "; ".join(told) + "." if told else ""
+        return "Errors: " + "; ".join(told) + "." if told else ""
 
 
 def backoff_s(first_s: float, failures: int) -> float:
-    """Return the pause after so many failures: it doubles from `first_s` up to LONGEST_PAUSE_S."""
+    """Return the pause after a number of failures. It doubles from `first_s` up to LONGEST_PAUSE_S."""
     return min(first_s * 2.0 ** max(0, failures - 1), LONGEST_PAUSE_S)
 
 
 def broken_by(rollout: Rollout) -> Provider | None:
-    """What infrastructure broke the rollout, if that is what happened; another attempt may help."""
+    """Return the service that broke the rollout, or None. Another attempt may succeed."""
     if rollout.abort in _PROVIDERS:
         return _PROVIDERS[rollout.abort]
     verdict = rollout.verdict
@@ -210,5 +209,5 @@ def broken_by(rollout: Rollout) -> Provider | None:
 
 
 def _no_setup(rollout: Rollout) -> bool:
-    """Whether the task could not be set up for its grading."""
+    """Return whether the setup of the task failed before grading."""
     return rollout.verdict is not None and bool(rollout.verdict.metadata.get("setup_failed"))

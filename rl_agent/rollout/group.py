@@ -57,23 +57,23 @@ class AbortReason(StrEnum):
     """Reason for which an agent run has no verdict. Its tokens never train, and no statistics include it."""
 
     SANDBOX_ERROR = "sandbox_error"
-    """The sandbox did not boot, or was lost. Run again."""
+    """The sandbox did not boot, or was lost. Retried."""
     ENGINE_ERROR = "engine_error"
-    """The engine failed. Run again."""
+    """The engine failed. Retried."""
     WORKER_LOST = "worker_lost"
-    """The process that ran the episode ended. Run again."""
+    """The process that ran the episode was lost. Retried."""
     SETUP_ERROR = "setup_error"
-    """The task's image or workspace could not be set up: a fault of the task."""
+    """The setup of the task's image or workspace failed. This is a fault of the task."""
     HARNESS_ERROR = "harness_error"
     """The agent CLI could not be started."""
     CAPTURE_ERROR = "capture_error"
-    """The work could not be taken as a diff."""
+    """The work of the agent could not be captured as a diff."""
     EMPTY_SESSION = "empty_session"
-    """The agent ended without asking the policy anything. Run again."""
+    """The agent exited without a request to the policy. Retried."""
     WALL_CLOCK_TIMEOUT = "wall_clock_timeout"
-    """The guard over the whole rollout fired."""
+    """The time limit of the whole rollout was exceeded."""
     BUG = "bug"
-    """An error of ours that nobody foresaw; its traceback is in the log."""
+    """An internal error. Its traceback is in the log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +83,7 @@ class EpisodeRequest:
     task: Task
     slot: Slot
     greedy: bool = False
-    """Sample at temperature 0: a baseline for the others of the group."""
+    """Sample at temperature 0, as a baseline for the others of the group."""
     ungraded: Rollout | None = None
     """Result of the previous attempt if only its grading failed. It is graded again; the agent does not run again."""
 
@@ -109,52 +109,52 @@ class EpisodeRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollout:
-    """What one agent run left."""
+    """Record of one agent run."""
 
     rollout_id: str
     group_id: str
     task_id: str
     attempt: int
     verdict: Verdict | None
-    """None exactly when `abort` is set."""
+    """None if and only if `abort` is set."""
     abort: AbortReason | None = None
     detail: str = ""
-    """The message of an abort."""
+    """Error message of an aborted run."""
     segments: tuple[Segment, ...] = ()
     sampled_tokens: int = 0
     excluded: Mapping[str, int] = field(default_factory=dict)
     """Reason -> sampled tokens that do not train (law 1)."""
     forks: Mapping[str, int] = field(default_factory=dict)
-    """Reason -> times that a chain could not simply go on."""
+    """Reason -> number of times that a conversation could not be continued as one chain."""
     turns: tuple[str, ...] = ()
     """The text of each turn, as sampled."""
     exit_code: int | None = None
     exit_reason: str = ""
     patch: bytes = b""
     stats: SessionStats | None = None
-    """What happened in the session; None where there was none."""
+    """Statistics of the session, or None without one."""
     greedy: bool = False
-    """Sampled at temperature 0, as a baseline: it never trains."""
+    """Sampled at temperature 0 as a baseline. It never trains."""
     seconds: Mapping[str, float] = field(default_factory=dict)
     """Stage -> wall-clock time: boot, agent, capture, grade, total."""
     sandbox: Mapping[str, float] = field(default_factory=dict)
-    """What its worker's sandboxes did meanwhile, see `sandboxes.meter.Meter`: for sums over a step, not for this rollout alone."""
+    """Metrics of the worker's sandboxes meanwhile, see `sandboxes.meter.Meter`. Only sums over a step are meaningful."""
 
     @property
     def status(self) -> str:
-        """The verdict's status, or the reason of the abort."""
+        """Status of the verdict, or reason of the abort."""
         if self.verdict is not None:
             return str(self.verdict.status)
         return str(self.abort)
 
     @property
     def reward(self) -> float | None:
-        """None for what must not be in any statistics (law 4)."""
+        """Reward, or None if no statistics may include the rollout (law 4)."""
         return None if self.verdict is None else self.verdict.reward
 
     @property
     def trained_tokens(self) -> int:
-        """Sampled tokens that train."""
+        """Number of sampled tokens that train."""
         return sum(segment.trained for segment in self.segments)
 
 

@@ -1,14 +1,14 @@
-"""The ledger of a run's rollouts: a file of JSON lines, each written before what it says is acted on.
+"""The ledger of a run's rollouts: a file of JSON lines, each written before the run acts on it.
 
-    admitted    a rollout may start            finished   it has its end, and its record is on the disk
-    failed      it will be tried again         stopped    nobody needs it any more
-    lost        it ran when the run was killed
+    admitted    a rollout may start            finished   it has ended, and its record is on disk
+    failed      it will be retried             stopped    it is no longer needed
+    lost        it was running when the run was killed
     filtered    a group does not train         consumed   the groups of a step are about to train; others of its window are dropped
     saved       a checkpoint holds all steps before this one
-    resumed     the run goes on at this step: what later steps had consumed is not trained yet
+    resumed     the run continues at this step: groups that later steps consumed are not trained
 
-The books balance: what was admitted has finished, failed, been stopped or lost, or is running; and no group is consumed twice, or
-consumed and filtered, in what the weights of now have behind them.
+The ledger balances: every admitted rollout has finished, failed, been stopped or lost, or is running. In the history of the current
+weights, no group is consumed twice, or consumed and filtered.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Event(StrEnum):
-    """What a line says."""
+    """Event of a line."""
 
     ADMITTED = "admitted"
     FINISHED = "finished"
@@ -50,22 +50,22 @@ _ENDS = (Event.FINISHED, Event.FAILED, Event.STOPPED, Event.LOST)
 
 @dataclass(slots=True, kw_only=True)
 class LedgerState:
-    """What the lines come to."""
+    """State after all lines."""
 
     running: set[Slot] = field(default_factory=set)
     finished: dict[int, dict[int, str]] = field(default_factory=dict)
-    """Position -> member -> status, of groups that no checkpoint holds yet."""
+    """Position -> member -> status, for groups that no checkpoint holds yet."""
     consumed: dict[int, tuple[int, ...]] = field(default_factory=dict)
     """Step -> positions."""
     dropped: dict[int, tuple[int, ...]] = field(default_factory=dict)
     """Step -> positions."""
     filtered: set[int] = field(default_factory=set)
     counts: Counter[Event] = field(default_factory=Counter)
-    """Of rollouts."""
+    """Number of rollout events of each kind."""
     _taken: set[int] = field(default_factory=set)
 
     def apply(self, event: Event, row: dict[str, Any]) -> None:
-        """Enter a line. Raises LawError for one that cannot be."""
+        """Apply a line. Raises LawError if it contradicts the earlier ones."""
         if event is Event.ADMITTED or event in _ENDS:
             self._rollout(event, row)
         elif event is Event.FILTERED:
@@ -85,12 +85,12 @@ class LedgerState:
             self._resume(row["step"])
 
     def behind(self, step: int) -> list[int]:
-        """Positions that steps before `step` have consumed, or that will not train."""
+        """Return the positions that steps before `step` have consumed, or that do not train."""
         before = [p for s in self.consumed if s < step for p in (*self.consumed[s], *self.dropped[s])]
         return [*before, *self.filtered]
 
     def balance(self) -> dict[str, int]:
-        """Counts by event, and what is running. Raises LawError if they do not add up."""
+        """Return the number of rollouts by event, and of running ones. Raises LawError if they do not add up."""
         counts = {str(event): self.counts[event] for event in (Event.ADMITTED, *_ENDS)}
         if self.counts[Event.ADMITTED] != sum(self.counts[event] for event in _ENDS) + len(self.running):
             raise LawError(f"the ledger does not balance: {counts}, and {len(self.running)} are running")
@@ -123,10 +123,10 @@ class LedgerState:
 
 
 class RolloutLedger:
-    """The file. Reads what is there, then appends; a last line that a killed run has half written is cut off."""
+    """The ledger file. Existing lines are read, new ones appended. An incomplete last line of a killed run is cut off."""
 
     def __init__(self, path: Path) -> None:
-        """Raises LawError for lines that cannot be, ConfigError for a file that is no ledger."""
+        """Read the file. Raises LawError for contradictory lines, and ConfigError for an invalid file."""
         self.path = path
         self.state = LedgerState()
         kept = self._read() if path.is_file() else 0
@@ -135,7 +135,7 @@ class RolloutLedger:
         self._file.truncate(kept)
 
     def _read(self) -> int:
-        """Enter the lines that are there; returns how many bytes whole lines are."""
+        """Apply the lines of the file, and return the size of the complete ones in bytes."""
         content = self.path.read_bytes()
         kept = content.rfind(b"\n") + 1
         for number, line in enumerate(content[:kept].splitlines(), start=1):
@@ -143,43 +143,43 @@ class RolloutLedger:
                 row = json.loads(line)
                 self.state.apply(Event(row.pop("event")), row)
             except (ValueError, KeyError, TypeError, AttributeError) as error:
-                raise ConfigError(f"{self.path}, line {number}: this is no line of a ledger ({error!r})") from error
+                raise ConfigError(f"{self.path}, line {number}: not a valid ledger line ({error!r})") from error
         return kept
 
     def close(self) -> None:
-        """Everything is on the disk then."""
+        """Flush and close the file."""
         self.flush()
         self._file.close()
 
     def flush(self) -> None:
-        """Wait until every line is on the disk: one that a checkpoint relies on must be before it counts."""
+        """Wait until every line is on disk. A checkpoint relies on the lines written before it."""
         os.fsync(self._file.fileno())
 
     def admitted(self, slot: Slot, version: int) -> None:
-        """A rollout starts, with these weights in the engine."""
+        """Record that a rollout starts with these weights in the engine."""
         self._write(Event.ADMITTED, {**_row(slot), "version": version})
 
     def ended(self, slot: Slot, event: Event, status: str = "") -> None:
-        """One of finished, failed, stopped."""
+        """Record the end of a rollout: finished, failed or stopped."""
         self._write(event, {**_row(slot), "status": status})
 
     def filtered(self, position: int, reason: str) -> None:
-        """A group will not train."""
+        """Record that a group does not train."""
         self._write(Event.FILTERED, {"position": position, "reason": reason})
 
     def consumed(self, step: Step) -> None:
-        """The groups of a step are about to train."""
+        """Record that the groups of a step are about to train."""
         self._write(
             Event.CONSUMED, {"step": step.number, "positions": list(step.positions), "dropped": list(step.dropped)}
         )
 
     def saved(self, step: int) -> None:
-        """A checkpoint holds all steps before `step`."""
+        """Record that a checkpoint holds all steps before `step`."""
         self._write(Event.SAVED, {"step": step})
         self.flush()
 
     def resumed(self, step: int) -> None:
-        """The run goes on at `step`; what ran when it was killed is lost."""
+        """Record that the run continues at `step`. Rollouts that were running when it was killed are lost."""
         for slot in sorted(self.state.running):
             self._write(Event.LOST, _row(slot))
         self._write(Event.RESUMED, {"step": step})

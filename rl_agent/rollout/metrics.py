@@ -1,4 +1,4 @@
-"""What the rollouts of one step say in numbers, under the fixed metric names."""
+"""Metrics of the rollouts of one step, under fixed names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def rollout_metrics(groups: Sequence[Group], version: int) -> dict[str, float]:
-    """Metrics of the rollouts that train weights number `version` into the next.
+    """Return the metrics of the rollouts that train weights of `version`.
 
     Rewards are over rollouts that have one; shares of statuses are over all.
     """
@@ -60,7 +60,7 @@ def rollout_metrics(groups: Sequence[Group], version: int) -> dict[str, float]:
 
 
 def _pushes(rollouts: Sequence[Rollout], sampled: int) -> dict[str, float]:
-    """What weight pushes in the middle of turns did, by `engine.update_mode`: `drain` and `keep` compute nothing again."""
+    """Return the effect of weight pushes during turns. The update modes `drain` and `keep` recompute nothing."""
     told = [rollout.stats for rollout in rollouts if rollout.stats is not None]
     mixed = sum(stats.mixed_version_tokens for stats in told)
     return {

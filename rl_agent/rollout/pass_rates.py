@@ -1,4 +1,4 @@
-"""How often each task is solved. A task that never was and then always is may have been fixed, or its tests fooled."""
+"""Pass rate of each task. A task that jumps from never to always solved may have been fixed, or its tests are being exploited."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 JUMP_AFTER: Final = 8
-"""Graded rollouts, none of them solved, after which a group that is solved throughout is a jump."""
+"""Graded rollouts without a solved one, after which a fully solved group counts as a jump."""
 NAMES_SHOWN: Final = 5
 
 
 class PassRates:
-    """Counts over the whole run, in a file of JSON lines: a group a line.
+    """Counts over the whole run, in a file of JSON lines with one group per line.
 
-    A step costs what its own groups do, however many came before; what is kept in memory grows with the tasks, not with the groups.
+    The time per step does not depend on earlier steps. Memory grows with the number of tasks, not of groups.
     """
 
     def __init__(self, path: Path) -> None:
-        """Reads what a run before has written there."""
+        """Read the counts of an earlier run, if any."""
         self._path = path
         self._before: dict[str, tuple[str, int, int]] = {}
-        """Group id -> task, solved rollouts, graded rollouts, of the run before: a resumed run does steps again."""
+        """Group id -> task, solved rollouts, graded rollouts of the earlier run, since a resumed run repeats steps."""
         self._by_task: dict[str, tuple[int, int]] = {}
         """Task -> solved rollouts, graded rollouts."""
         self._tasks: Counter[str] = Counter()
-        """How many tasks are of each of `_kinds`."""
+        """Number of tasks of each of `_kinds`."""
         if path.is_file():
             for line in path.read_text().splitlines():
                 try:
@@ -46,7 +46,7 @@ class PassRates:
             self._add(task, solved, graded)
 
     def observe(self, groups: Sequence[Group]) -> dict[str, float]:
-        """Take note of a step; returns metrics."""
+        """Count the groups of a step, and return metrics."""
         new = {}
         for group in groups:
             rewarded = [rollout for rollout in group.rollouts if rollout.reward is not None]
@@ -70,7 +70,7 @@ class PassRates:
         return always and solved == 0 and graded >= JUMP_AFTER
 
     def _add(self, task: str, solved: int, graded: int) -> None:
-        """Add to a task's rollouts, or take away."""
+        """Add to the counts of a task. Negative numbers subtract."""
         before = self._by_task.get(task, (0, 0))
         now = self._by_task[task] = (before[0] + solved, before[1] + graded)
         self._tasks.subtract(_kinds(*before))
@@ -84,6 +84,6 @@ class PassRates:
 
 
 def _kinds(solved: int, graded: int) -> list[str]:
-    """What a task with these rollouts counts as."""
+    """Return the kinds of a task with these counts."""
     kinds = {"tried": graded > 0, "never_solved": graded > 0 == solved, "always_solved": graded == solved > 0}
     return [kind for kind, counts in kinds.items() if counts]

@@ -1,4 +1,4 @@
-"""Rollouts on disk: JSON lines for what a person reads, safetensors for arrays. Readable without this code; no pickle."""
+"""Rollouts on disk: JSON lines for text, safetensors for arrays. No pickle, so other programs can read them."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ _AS_THEY_ARE: Final = (
     "forks",
     "seconds",
 )
-"""Fields of a rollout that are JSON already."""
+"""Fields of a rollout that JSON can hold unchanged."""
 
 
 def save(folder: Path, step: int, groups: Sequence[Group], which: SaveRollouts) -> None:
-    """Write `step_<n>.jsonl` (a rollout a line) and `step_<n>.safetensors` (`<rollout id>/<segment>/<array>`)."""
+    """Write `step_<n>.jsonl` (one rollout per line) and `step_<n>.safetensors` (`<rollout id>/<segment>/<array>`)."""
     chosen = [
         (group.task.problem_statement, rollout)
         for group in groups
@@ -53,46 +53,46 @@ def save(folder: Path, step: int, groups: Sequence[Group], which: SaveRollouts) 
 
 
 def save_one(folder: Path, rollout: Rollout) -> None:
-    """Write one rollout by itself."""
+    """Write one rollout to files of its own."""
     _write(folder, rollout.rollout_id, [("", rollout)])
 
 
 def load_one(folder: Path, rollout_id: str) -> Rollout:
-    """What `save_one` wrote. Raises ConfigError if it cannot be read."""
+    """Read what `save_one` wrote. Raises ConfigError if it cannot be read."""
     (rollout,) = _read(folder, rollout_id)
     return rollout
 
 
 def remove_one(folder: Path, rollout_id: str) -> None:
-    """Undo `save_one`, the line first: it says that the arrays are there."""
+    """Undo `save_one`. The JSON file goes first, since it means that the arrays exist."""
     for suffix in (".jsonl", ".safetensors"):
         (folder / f"{rollout_id}{suffix}").unlink(missing_ok=True)
 
 
 def remove_others(folder: Path, rollout_ids: Collection[str]) -> None:
-    """Remove every file of `save_one` but those of these rollouts."""
+    """Remove every file of `save_one` except those of these rollouts."""
     for path in folder.glob("*"):
         if path.stem not in rollout_ids:
             path.unlink()
 
 
 def save_evaluation(folder: Path, version: int, rollouts: Sequence[tuple[Task, Rollout]]) -> None:
-    """Write the rollouts by which weights number `version` were evaluated: `eval_<n>.jsonl` and `eval_<n>.safetensors`."""
+    """Write the evaluation rollouts of the weights of `version`: `eval_<n>.jsonl` and `eval_<n>.safetensors`."""
     _write(folder, f"eval_{version:05d}", [(task.problem_statement, rollout) for task, rollout in rollouts])
 
 
 def recorded_steps(folder: Path) -> list[int]:
-    """The steps of which there are records, in order."""
+    """Return the recorded steps in order."""
     return sorted(int(path.stem.removeprefix("step_")) for path in folder.glob("step_*.jsonl"))
 
 
 def load_rollouts(folder: Path, step: int) -> list[Rollout]:
-    """The rollouts of a step as they were, in data order. Raises ConfigError for files that are missing or cannot be read."""
+    """Read the rollouts of a step, in data order. Raises ConfigError if a file is missing or unreadable."""
     return _read(folder, _stem(step))
 
 
 def grouped(rollouts: Sequence[Rollout]) -> list[Group]:
-    """Recorded rollouts in their groups, in order. Of the tasks only the ids are known: all that training asks for."""
+    """Return recorded rollouts in their groups, in order. Their tasks have only an id, which is all that training needs."""
     groups: dict[str, list[Rollout]] = {}
     for rollout in rollouts:
         groups.setdefault(rollout.group_id, []).append(rollout)
@@ -103,7 +103,7 @@ def grouped(rollouts: Sequence[Rollout]) -> list[Group]:
 
 
 def load_segments(folder: Path, step: int) -> dict[str, list[Segment]]:
-    """Rollout id -> its segments, as saved."""
+    """Return the saved segments of each rollout by its id."""
     return {rollout.rollout_id: list(rollout.segments) for rollout in load_rollouts(folder, step)}
 
 
@@ -117,7 +117,7 @@ def _stem(step: int) -> str:
 
 
 def _write(folder: Path, stem: str, chosen: Sequence[tuple[str, Rollout]]) -> None:
-    """`chosen`: what the agent was asked, and what it did. The lines are written last: they say that the arrays are there."""
+    """Write (problem statement, rollout) pairs. The JSON file is written last, since it means that the arrays exist."""
     folder.mkdir(parents=True, exist_ok=True)
     arrays = {
         f"{rollout.rollout_id}/{number}/{name}": np.ascontiguousarray(getattr(segment, name))
@@ -144,7 +144,7 @@ def _read(folder: Path, stem: str) -> list[Rollout]:
 
 
 def _rollout(record: Mapping[str, Any], arrays: Mapping[str, Any]) -> Rollout:
-    """A record as a rollout again. Its patch, kept as text, is exact unless it is not UTF-8."""
+    """Return the rollout of a record. Its patch was saved as text, so it is exact only if it is UTF-8."""
     status, stats = record["status"], record.get("stats")
     abort = AbortReason(status) if status in set(AbortReason) else None
     verdict = None

@@ -1,4 +1,4 @@
-"""What a resumed run makes of the ledger and the buffer of the one before: which rollouts it need not do again."""
+"""Resume: find the finished rollouts of an earlier run that need not run again, from its ledger and buffer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restored:
-    """Where a run goes on."""
+    """Starting point of a resumed run."""
 
     history: History
     rollouts: Mapping[Slot, Rollout] = field(default_factory=dict)
@@ -31,25 +31,25 @@ class Restored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """What the run of now asks for; it need not be what the run before did."""
+    """Sizes of the current run. They may differ from those of the earlier run."""
 
     first_step: int
     tasks_per_step: int
     members: int
-    """Rollouts that a group may have."""
+    """Number of rollouts per group."""
     max_staleness: int
 
 
 def restore(ledger: RolloutLedger, buffer: Buffer, source: TaskSource, *, seed: int, shape: Shape) -> Restored:
-    """Enter the resume into the ledger, and find the finished rollouts that still have their place in the data order.
+    """Enter the resume into the ledger, and return the finished rollouts that keep their slot.
 
-    Left out, and so run again: what is not on the disk, what infrastructure broke, what now stands at another task, and what would be too stale.
+    Rollouts run again if they are not on disk, were broken by infrastructure, belong to another task now, or would be too stale.
     """
     state = ledger.state
     if missing := [step for step in range(shape.first_step) if step not in state.consumed]:
         raise ConfigError(
-            f"{ledger.path} does not say which tasks step {missing[0]} trained on, so the data order cannot be continued. "
-            "Remedy: put the file back as the run left it, or start a new run from its exported model"
+            f"{ledger.path}: the tasks of step {missing[0]} are missing, so the data order cannot be continued. "
+            "Restore the file as the run left it, or start a new run from the exported model."
         )
     ledger.resumed(shape.first_step)
     taken = frozenset(state.behind(shape.first_step)) | frozenset(p for step in state.dropped.values() for p in step)
@@ -76,7 +76,7 @@ def restore(ledger: RolloutLedger, buffer: Buffer, source: TaskSource, *, seed: 
 
 
 def _oldest(rollout: Rollout, step: int) -> int:
-    """The oldest weights that sampled a token of it."""
+    """Return the oldest version of the weights that sampled a token."""
     return min(
         (int(part.weight_versions[part.loss_mask].min()) for part in rollout.segments if part.trained), default=step
     )

@@ -1,4 +1,4 @@
-"""Which rollout may start, which must stop, and which groups make the next step: a pure state machine without clock, tasks or clients.
+"""The scheduler: which rollouts start and stop, and which groups make the next step. A pure state machine without clock or I/O.
 
 A group is the rollouts of the task at one position of the data stream. Groups train in the order of their positions. The
 window of step `s` is the first `tasks_per_step + extra_tasks` groups that are neither trained nor given up; the step takes the first
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """What the end of a rollout brings about."""
+    """Consequences of the end of a rollout."""
 
     ready: bool
-    """Its group is complete now."""
+    """True if its group is complete."""
     stop: tuple[Slot, ...] = ()
-    """Rollouts that nobody needs any more. They count as gone."""
+    """Rollouts that are no longer needed. They count as ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,29 +43,29 @@ class Step:
     number: int
     positions: tuple[int, ...]
     dropped: tuple[int, ...] = ()
-    """Groups of the window that were given up because enough others were ready sooner."""
+    """Groups of the window that are given up because enough others were ready first."""
     stop: tuple[Slot, ...] = ()
-    """Rollouts of dropped groups. They count as gone."""
+    """Rollouts of dropped groups. They count as ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """What a run before has done, as far as it still counts."""
+    """Results of an earlier run that still count."""
 
     taken: frozenset[int] = frozenset()
     """Positions that are trained, filtered or dropped."""
     done: frozenset[Slot] = frozenset()
     """Rollouts with a reward. They do not run again."""
     dropped: Mapping[int, int] = field(default_factory=dict)
-    """Step -> groups of its window that were given up already."""
+    """Step -> number of groups of its window already given up."""
 
 
 @dataclass(slots=True)
 class _Group:
     waiting: int
-    """Members that were never started."""
+    """Members not yet started."""
     enough: int
-    """Members with a reward that make it complete."""
+    """Number of members with a reward that completes the group."""
     running: set[Slot] = field(default_factory=set)
     resting: int = 0
     """Members that wait for another attempt."""
@@ -77,31 +77,31 @@ class _Group:
 
 @dataclass(slots=True, kw_only=True)
 class Scheduler:
-    """Values in, values out. `admit` until it is empty; report every admitted slot with `finished` or `rest`; `take` steps."""
+    """State of the scheduler. Call `admit` until it is empty, report each admitted slot with `finished` or `rest`, and `take` steps."""
 
     tasks_per_step: int
     group_size: int
     max_concurrent: int
     max_staleness: int
     last_step: int
-    """First step that is not run."""
+    """The first step that does not run."""
     version: int
-    """Weights in the engine; the first step to run has this number."""
+    """Version of the weights in the engine, and number of the first step to run."""
     extra_tasks: int = 0
-    """Groups that a step starts beyond those it trains on; the last ones to be ready are given up."""
+    """Groups that a step starts in addition to those it trains on. The last ones to be ready are given up."""
     extra_members: int = 0
-    """Rollouts that a group starts beyond its size; once enough have a reward, the others are stopped."""
+    """Rollouts that a group starts in addition to its size. Once enough have a reward, the others are stopped."""
     max_filtered: int | None = None
-    """Groups that may be filtered for one step; None: any number."""
+    """Maximum number of filtered groups per step, or None."""
     history: History = field(default_factory=History)
     limit: int | None = None
-    """Rollouts at the same time, if fewer than `max_concurrent`: the caller may change it at any moment."""
+    """Current limit on concurrent rollouts below `max_concurrent`. The caller may change it at any time."""
     _groups: dict[int, _Group] = field(default_factory=dict)
     """Admitted groups that are neither taken nor given up, in order of position."""
     _ready: set[int] = field(default_factory=set)
     _evaluating: dict[tuple[int, int], _Group] = field(default_factory=dict)
     _first: deque[Slot] = field(default_factory=deque)
-    """What goes before the data order: evaluations, and what is tried again."""
+    """Slots ahead of the data order: evaluations and retries."""
     _queue: deque[Slot] = field(default_factory=deque)
     _running: int = 0
     _next_position: int = 0
@@ -113,33 +113,33 @@ class Scheduler:
 
     @property
     def running(self) -> int:
-        """Rollouts that were admitted and are not over."""
+        """Number of admitted rollouts that have not ended."""
         return self._running
 
     @property
     def next_step(self) -> int:
-        """The first step that is not taken."""
+        """The first step not yet taken."""
         return self._next_step
 
     def evaluate(self, tasks: int) -> None:
-        """Run each of so many held-out tasks once, before anything else. Once for each version of the weights."""
+        """Queue one rollout of each held-out task ahead of everything else. Allowed once per version of the weights."""
         if any(version == self.version for version, _ in self._evaluating):
-            raise LawError(f"weights number {self.version} are being evaluated already")
+            raise LawError(f"weights of version {self.version} are already being evaluated")
         for position in range(tasks):
             slot = Slot(position=position, member=0, evaluation=self.version)
             self._evaluating[slot.evaluation, position] = _Group(waiting=1, enough=1)
             self._first.append(slot)
 
     def admit(self) -> list[Slot]:
-        """Rollouts to start now."""
+        """Return the rollouts to start now."""
         self._open()
         admitted = []
         limit = self.max_concurrent if self.limit is None else min(self.limit, self.max_concurrent)
         while self._running < limit and (self._first or self._queue):
             slot = (self._first or self._queue).popleft()
             group = self._group(slot)
-            if group is None or group.complete():
-                continue  # given up, or complete without it
+            if group is None or group.complete():  # given up, or complete without this slot
+                continue
             if slot.attempt:
                 group.resting -= 1
             else:
@@ -150,7 +150,7 @@ class Scheduler:
         return admitted
 
     def finished(self, slot: Slot, *, rewarded: bool) -> Finished:
-        """The rollout is over, for better or worse."""
+        """Report that a rollout has ended."""
         group = self._leave(slot)
         group.rewarded += rewarded
         if not group.complete():
@@ -162,7 +162,7 @@ class Scheduler:
         return Finished(ready=True, stop=self._stop(group))
 
     def rest(self, slot: Slot) -> None:
-        """The rollout is to be tried again, but not at once: until `again` it takes no place."""
+        """Report that a rollout pauses before a retry. It does not count as running until `again`."""
         self._leave(slot).resting += 1
 
     def again(self, slot: Slot) -> None:
@@ -170,7 +170,7 @@ class Scheduler:
         self._first.append(slot.next)
 
     def filter(self, position: int) -> bool:
-        """Take a complete group out, for the next one to move up; False if the step has filtered too many: it trains as it is."""
+        """Remove a complete group, so that the next one moves up. Return False if the step has filtered too many; the group then trains."""
         if position not in self._ready:
             raise LawError(f"the group at position {position} is not complete: it cannot be filtered")
         if self.max_filtered is not None and self._filtered >= self.max_filtered:
@@ -180,7 +180,7 @@ class Scheduler:
         return True
 
     def take(self) -> Step | None:
-        """The next step, once enough groups of its window are ready."""
+        """Return the next step if enough groups of its window are ready."""
         window = list(itertools.islice(self._groups, self._window(self._next_step)))
         positions = [position for position in window if position in self._ready][: self.tasks_per_step]
         if len(positions) < self.tasks_per_step or self._next_step >= self.last_step:
@@ -196,13 +196,13 @@ class Scheduler:
         return step
 
     def pushed(self, version: int) -> None:
-        """Weights number `version` are in the engine."""
+        """Report that the engine has the weights of `version`."""
         if version < self.version:
             raise LawError(f"weights number {version} were pushed after number {self.version}")
         self.version = version
 
     def _open(self) -> None:
-        """Let in every group whose step the weights in the engine are young enough for."""
+        """Admit every group for whose step the weights in the engine are recent enough."""
         place = len(self._groups)
         while (step := self._step_at(place)) < self.last_step and step - self.max_staleness <= self.version:
             position = self._next_position
@@ -221,7 +221,7 @@ class Scheduler:
             place += 1
 
     def _step_at(self, place: int) -> int:
-        """The step that a group trains in at the latest which has so many others before it."""
+        """Return the latest step in which a group with `place` others before it trains."""
         step = self._next_step
         while step < self.last_step and place >= self._window(step):
             place -= self._window(step)

@@ -1,4 +1,4 @@
-"""Finds tasks that turn out to be broken while training: their set-up fails (before the agent or before grading), or equal work is judged differently."""
+"""Detection of broken tasks during training: their setup fails (before the agent or grading), or equal patches get different verdicts."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
     from rl_agent.tasks.quarantine import Quarantine
 
 REMEMBERED: Final = 100_000
-"""Things that are remembered, about 20 MB of them: with a group size of 8, what some 12,000 tasks came to last."""
+"""Number of remembered observations, about 20 MB: the last results of some 12,000 tasks with a group size of 8."""
 DIGEST_BYTES: Final = 8
-"""Among so many things two are taken for one with a probability of 3e-10."""
+"""With this size, the probability of a collision among REMEMBERED observations is 3e-10."""
 
 
 class Suspects:
-    """Watches the groups of each step and puts broken tasks into quarantine."""
+    """Detector that puts broken tasks into quarantine."""
 
     def __init__(self, quarantine: Quarantine, *, after: int, remembered: int = REMEMBERED) -> None:
-        """`after`: set-ups of a task that failed, or pairs of equal patches of which one was solved and one was not."""
+        """`after`: number of failed setups, or of pairs of equal patches with different verdicts, that puts a task into quarantine."""
         self._quarantine = quarantine
         self._after = after
         self._seen = _Recent(remembered)
 
     def observe(self, groups: Sequence[Group]) -> dict[str, float]:
-        """Take note of a step; returns metrics."""
+        """Observe the groups of a step, and return metrics."""
         for group in groups:
             for rollout in group.rollouts:
                 self._observe(rollout)
@@ -53,14 +53,14 @@ class Suspects:
 
 
 class _Recent:
-    """How often each thing was seen. Beyond so many things, the one that was not seen for longest is forgotten."""
+    """Counts of observations. Beyond the maximum number, the least recent one is dropped."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._counts: OrderedDict[bytes, int] = OrderedDict()
 
     def add(self, thing: bytes) -> int:
-        """See it once more; how often that makes."""
+        """Count an observation, and return its new count."""
         count = self._counts[thing] = self._counts.pop(thing, 0) + 1
         if len(self._counts) > self._most:
             self._counts.popitem(last=False)

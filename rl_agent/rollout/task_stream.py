@@ -1,4 +1,4 @@
-"""The tasks of a seed by their position in the data stream, asked for in about rising order."""
+"""The tasks of a seed by position in the data stream, for access in roughly ascending order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class TaskStream:
-    """Goes on where it stands: to begin anew can mean reading an order of a million rows."""
+    """Task stream that continues at its position. Restarting it can mean reading a permutation of a million rows."""
 
     def __init__(self, source: TaskSource, seed: int) -> None:
         self._source = source
@@ -22,7 +22,7 @@ class TaskStream:
         self._tasks: Iterator[Task] = iter(())
 
     def at(self, position: int) -> Task:
-        """The task at a position."""
+        """Return the task at a position."""
         if position != self._next:
             self._tasks = self._source.tasks(self._seed, position)
         (task,) = itertools.islice(self._tasks, 1)

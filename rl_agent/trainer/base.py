@@ -1,4 +1,4 @@
-"""The contract of trainers: batches in, better weights out."""
+"""The contract of trainers, and of the policies that they train."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepResult:
-    """What one training step (one batch, perhaps several optimizer steps) did."""
+    """Result of one training step: one batch, with one or more optimizer steps."""
 
     metrics: Mapping[str, float] = field(default_factory=dict)
-    """Names under `train/`: loss, grad_norm, entropy, logprob_diff_mean, logprob_diff_max, lr, clip_fraction, skipped."""
+    """Metrics under `train/`: loss, grad_norm, entropy, logprob_diff_mean, logprob_diff_max, lr, clip_fraction, skipped."""
     updated: bool = True
-    """False when the batch had no signal (no trained token, all advantages zero, non-finite gradient): nothing changed."""
+    """False if the batch had no signal (no trained token, all advantages zero, non-finite gradient), so that nothing changed."""
 
 
 class Trainer(Protocol):
@@ -43,43 +43,53 @@ class Trainer(Protocol):
         master_port: int = 0,
         local_rank: int = 0,
     ) -> None:
-        """Join the process group, build the model from a Hugging Face folder and load its weights if it has any.
+        """Join the process group, and build the model from a Hugging Face folder, with its weights if it has any.
 
         Rank 0 meets the others at `master_address:master_port`.
         """
 
     def logprobs(self, sequences: Sequence[Int32]) -> list[Float32]:
-        """Log-probability of each next token: [T] int32 -> [T - 1] float32, no gradient."""
+        """Return the log-probability of each next token: [T] int32 -> [T - 1] float32, no gradient."""
 
     def score(self, batch: TrainBatch, needs: frozenset[Need]) -> Scores:
-        """What the batch has, and what it lacks of `needs`, by the weights of now. Raises ConfigError for what nobody gives."""
+        """Return the batch's scores, with the missing ones of `needs` computed with the current weights.
+
+        Raises ConfigError if no network gives a score.
+        """
 
     def step(self, batch: TrainBatch) -> StepResult:
-        """Shape, score and train on one batch. Scores that it brings along are not made again."""
+        """Shape, score and train on one batch. Scores that the batch already has are kept."""
 
     def announce(self, sender: WeightSender, version: int) -> WeightUpdate | None:
-        """Let `sender` tell the engine what is coming; None where it fetches what was sent."""
+        """Let `sender` announce the weights to the engine. None if the engine fetches what was sent."""
 
     def push(self, sender: WeightSender, version: int) -> WeightUpdate | None:
-        """Hand the current weights, in Hugging Face names, to `sender`; None where it has announced them."""
+        """Send the current weights in Hugging Face names. None if `announce` has announced them."""
 
     def begin_save(self, folder: Path) -> None:
-        """Copy what a checkpoint holds (model, optimizer, schedule, random states) and write it while training goes on.
+        """Copy the state of a checkpoint (model, optimizer, schedule, random states), and write it while training goes on.
 
         At most one is on its way at a time.
         """
 
     def finish_save(self, *, wait: bool = True) -> bool:
-        """End what `begin_save` began; False if files are still being written and `wait` is false.
+        """Finish what `begin_save` began. Return False if files are still being written and `wait` is false.
 
         The caller then makes the checkpoint visible. Raises InfraError if a file could not be written.
         """
 
     def renumber(self, version: int) -> None:
-        """Say which number the current weights have, where nobody samples with them and `push` does not say it."""
+        """Set the version of the current weights when no push sets it."""
 
     def load(self, folder: Path) -> None:
         """Continue from a checkpoint."""
 
     def export(self, folder: Path) -> None:
         """Write the weights as a Hugging Face folder (config and tokenizer are copied from `model_folder`)."""
+
+
+class PolicyFolder(Protocol):
+    """A policy, built from config (`model._target_`). Its constructor takes exactly the fields of its schema."""
+
+    def folder(self, scratch: Path) -> Path:
+        """Return its folder in Hugging Face layout, created under `scratch` if needed. Raises ConfigError."""

@@ -1,4 +1,4 @@
-"""Which segments go together: in a micro-batch, under a token budget, and in a call of attention. Pure NumPy."""
+"""Packing of segments into micro-batches under a token budget, and into attention calls. Pure NumPy."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from rl_agent.algo.batch import Int32
 
 PADDING_LIMIT: Final = 1.25
-"""Sequences share one attention call if the longest is at most this much longer than the shortest: attention is quadratic
-in the length, so more padding costs more than another call saves."""
+"""Maximum ratio of longest to shortest sequence within one attention call. Attention is quadratic in the length, so more padding
+costs more than the saved call."""
 
 
 def pack(lengths: Int32, *, budget: int, copies: int) -> list[list[int]]:
-    """Spread segments over micro-batches of at most `budget` predictions (a longer segment goes alone).
+    """Pack segments into micro-batches of at most `budget` predictions. A longer segment gets a micro-batch of its own.
 
     The number of micro-batches is a multiple of `copies`; the k-th copy of the model takes every `copies`-th from k on. Copies have
     about the same number of tokens, and about the same work in attention, which is quadratic in the length.
@@ -44,7 +44,7 @@ def pack(lengths: Int32, *, budget: int, copies: int) -> list[list[int]]:
 
 
 def _dealt(bins: list[list[int]], predictions: npt.NDArray[np.int64], copies: int) -> list[list[int]]:
-    """In an order in which all copies have the same work. They have as many tokens already; attention is what differs."""
+    """Order the bins so that all copies have the same work. Their token counts match already, but not their attention."""
     if copies == 1:
         return bins
     cost = [int((predictions[own] ** 2).sum()) for own in bins]
@@ -58,7 +58,7 @@ def _dealt(bins: list[list[int]], predictions: npt.NDArray[np.int64], copies: in
 
 
 def alike(lengths: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Cut lengths, longest first, into those that share one call of attention, padded to the first of them."""
+    """Split lengths, longest first, into runs that share one attention call, padded to the first of the run."""
     first = 0
     while first < len(lengths):
         end = first + 1

@@ -1,4 +1,4 @@
-"""Checkpoints in Megatron's distributed format: readable under another parallel layout, exact under the same."""
+"""Checkpoints in Megatron's distributed format. Any parallel layout can read them; the same layout restores them exactly."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SHARDING: Final = {
     "chained_optim_avoid_prefix": True,
     "singleton_local_shards": False,
 }
-"""How the optimizer's state is laid out: so that it can be read with another number of ranks."""
+"""Layout of the optimizer state that another number of ranks can read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,13 +32,13 @@ class StepCounters:
     """Counters of a trainer that a checkpoint keeps."""
 
     steps: int
-    """Batches that changed the weights."""
+    """Number of batches that changed the weights."""
     version: int
-    """Number of the weights that were last pushed."""
+    """Version of the weights last pushed."""
 
 
 def begin(folder: Path, wrapped: Any, optimizer: Any, counters: StepCounters) -> Writing:
-    """Copy everything that the next step depends on, and write it while training goes on; `finish` of the result ends it."""
+    """Copy all state that the next step depends on, and write it while training goes on. Call `finish` of the result."""
     if dist.get_rank() == 0:
         folder.mkdir(parents=True, exist_ok=True)
     dist.barrier()
@@ -50,7 +50,7 @@ def begin(folder: Path, wrapped: Any, optimizer: Any, counters: StepCounters) ->
 
 
 def load(folder: Path, wrapped: Any, optimizer: Any) -> StepCounters:
-    """Read what `save` wrote, under this rank's layout. Raises ConfigError when there is no checkpoint."""
+    """Read a checkpoint under this rank's layout. Raises ConfigError if there is none."""
     if not (folder / "metadata.json").is_file():
         raise ConfigError(f"{folder} holds no trainer checkpoint (no metadata.json)")
     written = dist_checkpointing.load_content_metadata(str(folder)) or {}
@@ -90,7 +90,7 @@ def _is_distributed(optimizer: Any) -> bool:
 
 
 def _require_same_kind(folder: Path, written: bool | None, optimizer: Any) -> None:
-    """Megatron lays out the state of both kinds differently, whatever the number of ranks."""
+    """Raise ConfigError if the kind of optimizer differs: Megatron stores the two kinds differently."""
     if written is not None and written != _is_distributed(optimizer):
         raise ConfigError(
             f"the checkpoint {folder} was written with trainer.distributed_optimizer={str(written).lower()} and cannot be "
@@ -117,7 +117,7 @@ def _adams(optimizer: Any) -> list[torch.optim.Optimizer]:
 
 
 def _give_adam_its_state(optimizer: Any) -> None:
-    """A fresh AdamW has no state to load into, and Megatron's own preparation leaves `step` out."""
+    """Create the state of a fresh AdamW to load into. Megatron's own preparation omits `step`."""
     for adam in _adams(optimizer):
         if isinstance(adam, HybridDeviceOptimizer):
             adam.dummy_step()  # its own way; what it does to the weights is overwritten
@@ -133,7 +133,7 @@ def _give_adam_its_state(optimizer: Any) -> None:
 
 
 def _unshare_steps(optimizer: Any) -> None:
-    """Megatron gives every parameter the same `step` tensor, which AdamW would then count up once for each of them."""
+    """Give each parameter its own `step` tensor. Megatron shares one, which AdamW would increment once per parameter."""
     for adam in _adams(optimizer):
         for state in adam.state.values():
             if torch.is_tensor(state.get("step")):
@@ -141,7 +141,7 @@ def _unshare_steps(optimizer: Any) -> None:
 
 
 def _forget_steps(optimizer: Any) -> None:
-    """The checkpoint is from before the first step, of which Megatron cannot write the optimizer's (empty) state."""
+    """Clear the optimizer for a checkpoint from before the first step. Megatron cannot write an empty state."""
     for adam in _adams(optimizer):
         adam.state.clear()
     optimizer.reload_model_params()

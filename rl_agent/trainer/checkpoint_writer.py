@@ -1,4 +1,4 @@
-"""Writes one rank's part of a checkpoint from a thread, out of copies, while training goes on.
+"""Background writer: a thread writes a copy of one rank's part of a checkpoint while training goes on.
 
 Megatron's own asynchronous saving forks or spawns writers: forking is unsafe beside the threads of an actor (Ray, gloo, OpenMP),
 spawning imports everything again. What it prepares is used as it is: the plan, the buckets of tensors, the end that all ranks
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 
 class Writing:
-    """A checkpoint on its way to the disk. Every rank makes one, and calls `finish` together with the others."""
+    """A checkpoint that is being written. Every rank creates one, and all call `finish` together."""
 
     def __init__(self, folder: Path, state: dict[str, Any], metadata: Mapping[str, Any]) -> None:
-        """Copies the tensors of `state` to memory of its own, then writes in the background.
+        """Copy the tensors of `state`, then write them in the background.
 
         Needs room for this rank's part of the state once more in CPU memory, until `finish`.
         """
@@ -45,11 +45,11 @@ class Writing:
 
     @property
     def written(self) -> bool:
-        """Whether this rank's files are written, for better or worse."""
+        """True once writing this rank's files has ended, also with an error."""
         return not self._thread.is_alive()
 
     def finish(self) -> None:
-        """Wait for the files of all ranks and write what names them. Raises InfraError on every rank if one could not write."""
+        """Wait for the files of all ranks, and write their index. Raises InfraError on every rank if one could not write."""
         self._thread.join()
         self._buckets.clear()
         reason: list[str | None] = [None]
@@ -63,7 +63,7 @@ class Writing:
             raise not_written(self._folder, reason[0]) from None
 
     def _copied(self) -> list[Any]:
-        """The buckets with tensors that training does not touch; those on a GPU are copied anyway."""
+        """Return the buckets with copies of their tensors, which training does not change. Those on a GPU are copied anyway."""
         if self._request.async_fn is None:  # other ranks write all there is
             return []
         planned: list[Any] = self._request.async_fn_args[1]
@@ -99,16 +99,16 @@ class Writing:
 
 
 def not_written(folder: Path, reason: object) -> InfraError:
-    """What to tell of a checkpoint that the disk did not take."""
+    """Return the error for a checkpoint that could not be written."""
     return InfraError(
-        f"the checkpoint {folder} could not be written ({reason}). The last complete one is untouched. "
-        "Remedy: make room on the disk, or lower job.keep_checkpoints; then resume."
+        f"the checkpoint {folder} could not be written ({reason}). The last complete one is intact. "
+        "Free disk space or lower job.keep_checkpoints, then resume the run."
     )
 
 
 @contextlib.contextmanager
 def disk_errors_named(folder: Path) -> Iterator[None]:
-    """Raises InfraError in place of what a full or broken disk makes of a write: an OSError, or the one of PyTorch's writer."""
+    """Raise InfraError in place of the OSError, or the error of PyTorch's writer, that a full or broken disk causes."""
     try:
         yield
     except OSError as error:
@@ -121,7 +121,7 @@ def disk_errors_named(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def without_future_warnings() -> Iterator[None]:
-    """PyTorch has a dozen about the sharded tensors that Megatron uses, at every checkpoint."""
+    """Suppress the warnings that PyTorch gives at every checkpoint about Megatron's sharded tensors."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         yield
@@ -129,7 +129,7 @@ def without_future_warnings() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _own_queue() -> Iterator[None]:
-    """Megatron spawns a server for the queue of results, which is kept for the next checkpoint; a thread needs none."""
+    """Replace the queue of results, for which Megatron spawns a server. A thread needs none."""
     before = filesystem_async._results_queue
     filesystem_async._results_queue = queue.Queue()
     try:

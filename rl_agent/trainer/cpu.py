@@ -1,4 +1,4 @@
-"""Everything that lets the real Megatron-core run without CUDA. Inert where there is a GPU.
+"""Patches with which Megatron-core runs without CUDA. They do nothing on a machine with a GPU.
 
 It replaces functions of torch and Megatron for the whole process, so it belongs in trainer processes only: never import it
 in a driver, an engine or a test's own process. Pinned to megatron-core 0.16.1; check each patch when that moves.
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 _CPU: Final = torch.device("cpu")
 _FACTORIES: Final = ("zeros", "ones", "empty", "tensor", "full", "arange", "empty_like", "zeros_like", "ones_like")
 _INSTALLED: Final = "_rl_agent_cpu"
-"""Attribute of the torch module that says the patches are in: they are per process, like the module."""
+"""Attribute of the torch module that marks it as patched. Patches are per process, like the module."""
 
 
 def needed() -> bool:
-    """Whether this process has no CUDA device."""
+    """Return whether this process has no CUDA device."""
     return not torch.cuda.is_available()
 
 
 def install() -> None:
-    """Patch torch. Call before Megatron is imported: it binds some of these names at import."""
+    """Patch torch. Call it before importing Megatron, which binds some of these names at import."""
     if not needed() or hasattr(torch, _INSTALLED):
         return
     _put(torch, _INSTALLED, True)
@@ -44,7 +44,7 @@ def install() -> None:
 
 
 def patch_megatron() -> None:
-    """Patch Megatron. Call once after its import."""
+    """Patch Megatron. Call it once after the import."""
     if not needed():
         return
     _patch_random_tracker()
@@ -54,7 +54,7 @@ def patch_megatron() -> None:
 
 
 def return_memory() -> None:
-    """Give what was freed back to the system: the C library keeps it otherwise, where the engine and the sandboxes may need it."""
+    """Return freed memory to the system. Otherwise the C library keeps it from the engine and the sandboxes."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
     if needed() and trim is not None:
         trim(0)
@@ -85,7 +85,7 @@ def _patch_tensors() -> None:
     original = torch.Tensor.type
 
     def type_as_cuda(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        """The optimizer and the gradient clipping accept only tensors whose type string says CUDA."""
+        """Return a CUDA type string, since the optimizer and gradient clipping accept no other tensors."""
         answer = original(self, *args, **kwargs)
         if isinstance(answer, str) and answer.startswith("torch.") and not answer.startswith("torch.cuda."):
             return "torch.cuda." + answer.removeprefix("torch.")
@@ -98,7 +98,7 @@ def _patch_tensors() -> None:
 
 
 class _NoStream:
-    """Stands for a CUDA stream or event: every method does nothing and returns the stream."""
+    """Stand-in for a CUDA stream or event. Every method does nothing and returns the stream."""
 
     def __init__(self, *_args: Any, **_kwargs: Any) -> None:
         pass
@@ -114,7 +114,7 @@ class _NoStream:
 
 
 def _on_cpu(factory: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """A tensor factory that reads `device="cuda"` as the CPU."""
+    """Return a tensor factory that treats `device="cuda"` as the CPU."""
 
     def create(*args: Any, **kwargs: Any) -> torch.Tensor:
         device = kwargs.get("device")
@@ -158,7 +158,7 @@ def _patch_expert_dispatch() -> None:
         moe_utils.te_general_gemm = None
 
     def to_cpu(tensor: Any, as_numpy: bool = False, record_stream: bool = False) -> Any:
-        """Gloo's all-to-all wants lists of sizes; Megatron converts only tensors that are on a GPU."""
+        """Convert sizes to lists, as Gloo's all-to-all requires. Megatron converts only tensors on a GPU."""
         return tensor.detach().numpy() if as_numpy and torch.is_tensor(tensor) else tensor
 
     token_dispatcher.maybe_move_tensor_to_cpu = to_cpu
@@ -168,7 +168,7 @@ def _patch_linear_attention() -> None:
     from megatron.core.ssm import gated_delta_net  # noqa: PLC0415  (heavy; only after install())
 
     def unit_length(values: torch.Tensor) -> torch.Tensor:
-        """What the layer takes from a library of kernels for GPUs, and all that its other, plain form needs of it."""
+        """Normalize to unit length, like the GPU kernel that the plain form of the layer also calls."""
         return values * torch.rsqrt(values.square().sum(-1, keepdim=True) + 1e-6)
 
     gated_delta_net.HAVE_FLA = True
@@ -183,7 +183,7 @@ def _patch_distributed_optimizer() -> None:
     original = DistributedOptimizer._set_main_param_and_optimizer_states
 
     def with_step(self: Any, model_param: Any, tensors: dict[str, torch.Tensor]) -> Any:
-        """PyTorch's AdamW keeps `step` beside the moments; the checkpoint keeps it elsewhere, so it is missing here."""
+        """Add `step`, which PyTorch's AdamW keeps beside the moments and the checkpoint keeps elsewhere."""
         group, order = self.model_param_group_index_map[model_param]
         state = self.optimizer.state[self.optimizer.param_groups[group]["params"][order]]
         if "step" in state and "step" not in tensors:

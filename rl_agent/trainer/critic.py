@@ -1,4 +1,4 @@
-"""The critic: the policy's network with one number a token in place of logits, and an optimizer of its own."""
+"""The critic: the policy's network with one value per token instead of logits, and its own optimizer."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class ValueHead(nn.Linear):
-    """Hidden state -> value, called as Megatron calls its output layer. Zero at the start: nothing is expected of anything.
+    """Hidden state -> value, called like Megatron's output layer. Its weights start at zero, so all initial values are 0.
 
     Tensor-parallel ranks hold the whole of it each. With sequence parallelism each sees a part of the tokens, and Megatron adds up
     the gradients of weights that are marked so.
@@ -47,11 +47,11 @@ class ValueHead(nn.Linear):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelinedCritic(PipelinedModel):
-    """A pass of the critic: what `visit` gets as log-probabilities are values, aligned alike."""
+    """The critic in the pipeline schedule. `visit` gets values instead of log-probabilities, with the same alignment."""
 
     @override
     def predictions(self, output: torch.Tensor, micro: MicroBatch) -> tuple[torch.Tensor, torch.Tensor]:
-        """[h, 1] -> [h] float32, and nothing that could be an entropy."""
+        """[h, 1] -> [h] float32 values, and zeros for the entropy."""
         values = output[:, 0].float()
         if self.sequence_parallel:  # every rank then computes the loss of all tokens
             values = gather_from_sequence_parallel_region(values, tensor_parallel_output_grad=False)
@@ -59,7 +59,7 @@ class PipelinedCritic(PipelinedModel):
 
 
 class Critic:
-    """`model` is one like the policy's, loaded; its output layer is replaced."""
+    """Critic over a loaded `model` of the policy's shape, whose output layer is replaced."""
 
     def __init__(self, model: Any, config: MegatronConfig, *, hidden: int, device: torch.device) -> None:
         model.share_embeddings_and_output_weights = False  # a pipeline's last stage has no embedding to keep alike
@@ -83,7 +83,7 @@ class Critic:
     def train(
         self, batch: TrainBatch, value_targets: Float32, weights: Float32, part: WithCritic
     ) -> Mapping[str, float]:
-        """One optimizer step towards `value_targets` ([T], of this batch). `weights`: as of the policy's loss."""
+        """Take one optimizer step towards `value_targets` ([T], of this batch). `weights`: those of the policy's loss."""
         device = self.network.device
         old = batch.scores.values
         assert old is not None
@@ -105,9 +105,9 @@ class Critic:
         return metrics_from_last_stage(told)  # where the losses are
 
     def begin_save(self, folder: Path, counters: checkpoint.StepCounters) -> Writing:
-        """Write weights and optimizer, in the background."""
+        """Begin to write weights and optimizer in the background."""
         return checkpoint.begin(folder, self._wrapped, self._optimizer, counters)
 
     def load(self, folder: Path) -> None:
-        """Read what `save` wrote."""
+        """Read weights and optimizer from a checkpoint."""
         checkpoint.load(folder, self._wrapped, self._optimizer)

@@ -1,4 +1,4 @@
-"""Which Hugging Face tensors make which Megatron parameter: one table, which loading and exporting both read.
+"""Table of Megatron parameters and the Hugging Face tensors that make them, for both loading and exporting.
 
 Parameters have the names that they would have if one rank held the whole model: layers and experts are numbered through.
 """
@@ -24,63 +24,63 @@ if TYPE_CHECKING:
 EMBEDDING: Final = "embedding.word_embeddings.weight"
 OUTPUT: Final = "output_layer.weight"
 NOT_TRAINED: Final = ("model.visual.", "mtp.")
-"""Parts of a checkpoint beside the language model."""
+"""Name prefixes of checkpoint tensors that are not part of the language model."""
 
 
-class Kind(Enum):
-    """How Hugging Face tensors make a Megatron parameter, and along which axis it is sharded."""
+class TensorKind(Enum):
+    """Conversion of Hugging Face tensors to a Megatron parameter, and its sharding axis."""
 
     WHOLE = auto()
-    """The same tensor, a copy on every rank."""
+    """The tensor itself, with a copy on every rank."""
     ROWS = auto()
-    """The same tensor, sharded by rows and padded to a multiple of the ranks."""
+    """The tensor itself, sharded by rows and padded to a multiple of the ranks."""
     COLUMNS = auto()
-    """The same tensor, sharded by columns."""
+    """The tensor itself, sharded by columns."""
     QKV = auto()
-    """Query, key and value heads, interleaved group by group; sharded by rows. A gate's heads stand beside the query's."""
+    """Query, key and value heads, interleaved by group and sharded by rows. The heads of a gate follow those of the query."""
     BLOCKS = auto()
-    """Blocks of rows, one below the other within each shard: gate and up projection, say."""
+    """Blocks of rows, stacked within each shard, for example the gate and up projections."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """One Megatron parameter and the Hugging Face tensors that make it."""
+class TensorEntry:
+    """One Megatron parameter and its Hugging Face tensors."""
 
     megatron: str
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
-    kind: Kind
+    kind: TensorKind
     blocks: tuple[int, ...] = ()
-    """Rows of each of the blocks."""
+    """Number of rows of each block."""
     layer: int | None = None
-    """The layer that it belongs to."""
+    """Layer of the parameter, or None."""
     expert: int | None = None
-    """The expert that it belongs to; see `layout.expert_tensor_parallel` for its sharding."""
+    """Expert of the parameter, or None. See `layout.expert_tensor_parallel` for its sharding."""
 
     @property
     def is_norm(self) -> bool:
-        """Initialised to one."""
+        """True if the parameter is initialized to one."""
         return self.names[0].endswith("norm.weight")
 
 
-def table(shape: ModelShape, *, fused_norms: bool) -> list[Entry]:
-    """All parameters, in the order in which they are streamed.
+def table(shape: ModelShape, *, fused_norms: bool) -> list[TensorEntry]:
+    """Return all parameters in streaming order.
 
     `fused_norms`: Transformer Engine keeps the norm before a projection as `layer_norm_weight` of that projection.
     """
     embedding = (shape.vocab, shape.hidden)
-    entries = [_entry(EMBEDDING, Kind.ROWS, {f"{shape.prefix}embed_tokens.weight": embedding})]
+    entries = [_entry(EMBEDDING, TensorKind.ROWS, {f"{shape.prefix}embed_tokens.weight": embedding})]
     for layer in range(shape.layers):
         entries += _layer(shape, layer, fused_norms)
     entries.append(
-        _entry("decoder.final_layernorm.weight", Kind.WHOLE, {f"{shape.prefix}norm.weight": (shape.hidden,)})
+        _entry("decoder.final_layernorm.weight", TensorKind.WHOLE, {f"{shape.prefix}norm.weight": (shape.hidden,)})
     )
     if not shape.tied:
-        entries.append(_entry(OUTPUT, Kind.ROWS, {"lm_head.weight": embedding}))
+        entries.append(_entry(OUTPUT, TensorKind.ROWS, {"lm_head.weight": embedding}))
     return entries
 
 
-def _layer(shape: ModelShape, layer: int, fused_norms: bool) -> list[Entry]:
+def _layer(shape: ModelShape, layer: int, fused_norms: bool) -> list[TensorEntry]:
     ours, theirs = f"decoder.layers.{layer}.", f"{shape.prefix}layers.{layer}."
     linear = shape.linear is not None and shape.linear.layers[layer]
     projection = "self_attention.in_proj" if linear else "self_attention.linear_qkv"
@@ -90,7 +90,7 @@ def _layer(shape: ModelShape, layer: int, fused_norms: bool) -> list[Entry]:
         f"{projection}.layer_norm_weight" if fused_norms else "input_layernorm.weight": "input_layernorm",
         "mlp.linear_fc1.layer_norm_weight" if fused_mlp else "pre_mlp_layernorm.weight": "post_attention_layernorm",
     }
-    entries = [_entry(ours + a, Kind.WHOLE, {f"{theirs}{b}.weight": (shape.hidden,)}) for a, b in norms.items()]
+    entries = [_entry(ours + a, TensorKind.WHOLE, {f"{theirs}{b}.weight": (shape.hidden,)}) for a, b in norms.items()]
     attention = _linear_attention if linear else _attention
     entries += attention(shape, f"{ours}self_attention.", theirs)
     if shape.experts is None:
@@ -100,24 +100,27 @@ def _layer(shape: ModelShape, layer: int, fused_norms: bool) -> list[Entry]:
     return [replace(entry, layer=layer) for entry in entries]
 
 
-def _attention(shape: ModelShape, ours: str, theirs: str) -> list[Entry]:
+def _attention(shape: ModelShape, ours: str, theirs: str) -> list[TensorEntry]:
     query, key = shape.heads * shape.head_dim, shape.groups * shape.head_dim
     theirs += "self_attn."
     with_gate = query * 2 if shape.output_gate else query
     qkv = {f"{theirs}{n}_proj.": rows for n, rows in (("q", with_gate), ("k", key), ("v", key))}
     norms = {"q_layernorm": "q_norm", "k_layernorm": "k_norm"} if shape.qk_norm else {}
     entries = [
-        _entry(f"{ours}{a}.weight", Kind.WHOLE, {f"{theirs}{b}.weight": (shape.head_dim,)}) for a, b in norms.items()
+        _entry(f"{ours}{a}.weight", TensorKind.WHOLE, {f"{theirs}{b}.weight": (shape.head_dim,)})
+        for a, b in norms.items()
     ]
     weights = {f"{name}weight": (rows, shape.hidden) for name, rows in qkv.items()}
-    entries.append(_entry(f"{ours}linear_qkv.weight", Kind.QKV, weights))
+    entries.append(_entry(f"{ours}linear_qkv.weight", TensorKind.QKV, weights))
     if shape.qkv_bias:
-        entries.append(_entry(f"{ours}linear_qkv.bias", Kind.QKV, {f"{n}bias": (rows,) for n, rows in qkv.items()}))
+        entries.append(
+            _entry(f"{ours}linear_qkv.bias", TensorKind.QKV, {f"{n}bias": (rows,) for n, rows in qkv.items()})
+        )
     output = {f"{theirs}o_proj.weight": (shape.hidden, query)}
-    return [*entries, _entry(f"{ours}linear_proj.weight", Kind.COLUMNS, output)]
+    return [*entries, _entry(f"{ours}linear_proj.weight", TensorKind.COLUMNS, output)]
 
 
-def _linear_attention(shape: ModelShape, ours: str, theirs: str) -> list[Entry]:
+def _linear_attention(shape: ModelShape, ours: str, theirs: str) -> list[TensorEntry]:
     linear = shape.linear
     assert linear is not None
     theirs += "linear_attn."
@@ -128,41 +131,45 @@ def _linear_attention(shape: ModelShape, ours: str, theirs: str) -> list[Entry]:
     convolution = {f"{theirs}conv1d.weight": (sum(qkv), 1, linear.convolution)}
     output = {f"{theirs}out_proj.weight": (shape.hidden, linear.value_size)}
     return [
-        _entry(f"{ours}in_proj.weight", Kind.BLOCKS, projections, (*qkv, linear.value_size, heads, heads)),
-        _entry(f"{ours}conv1d.weight", Kind.BLOCKS, convolution, qkv),
-        _entry(f"{ours}dt_bias", Kind.ROWS, {f"{theirs}dt_bias": (heads,)}),
-        _entry(f"{ours}A_log", Kind.ROWS, {f"{theirs}A_log": (heads,)}),
-        _entry(f"{ours}out_norm.weight", Kind.WHOLE, {f"{theirs}norm.weight": (linear.value_dim,)}),
-        _entry(f"{ours}out_proj.weight", Kind.COLUMNS, output),
+        _entry(f"{ours}in_proj.weight", TensorKind.BLOCKS, projections, (*qkv, linear.value_size, heads, heads)),
+        _entry(f"{ours}conv1d.weight", TensorKind.BLOCKS, convolution, qkv),
+        _entry(f"{ours}dt_bias", TensorKind.ROWS, {f"{theirs}dt_bias": (heads,)}),
+        _entry(f"{ours}A_log", TensorKind.ROWS, {f"{theirs}A_log": (heads,)}),
+        _entry(f"{ours}out_norm.weight", TensorKind.WHOLE, {f"{theirs}norm.weight": (linear.value_dim,)}),
+        _entry(f"{ours}out_proj.weight", TensorKind.COLUMNS, output),
     ]
 
 
-def _mlp(ours: str, theirs: str, hidden: int, ffn: int) -> list[Entry]:
+def _mlp(ours: str, theirs: str, hidden: int, ffn: int) -> list[TensorEntry]:
     gate_up = {f"{theirs}{name}_proj.weight": (ffn, hidden) for name in ("gate", "up")}
     return [
-        _entry(f"{ours}linear_fc1.weight", Kind.BLOCKS, gate_up, (ffn, ffn)),
-        _entry(f"{ours}linear_fc2.weight", Kind.COLUMNS, {f"{theirs}down_proj.weight": (hidden, ffn)}),
+        _entry(f"{ours}linear_fc1.weight", TensorKind.BLOCKS, gate_up, (ffn, ffn)),
+        _entry(f"{ours}linear_fc2.weight", TensorKind.COLUMNS, {f"{theirs}down_proj.weight": (hidden, ffn)}),
     ]
 
 
-def _experts(experts: ExpertShape, hidden: int, ours: str, theirs: str) -> list[Entry]:
-    entries = [_entry(f"{ours}router.weight", Kind.WHOLE, {f"{theirs}gate.weight": (experts.count, hidden)})]
+def _experts(experts: ExpertShape, hidden: int, ours: str, theirs: str) -> list[TensorEntry]:
+    entries = [_entry(f"{ours}router.weight", TensorKind.WHOLE, {f"{theirs}gate.weight": (experts.count, hidden)})]
     for number in range(experts.count):
         parts = _mlp(f"{ours}experts.{number}.", f"{theirs}experts.{number}.", hidden, experts.ffn)
         entries += [replace(part, expert=number) for part in parts]
     if experts.shared_ffn is not None:
         entries += _mlp(f"{ours}shared_experts.", f"{theirs}shared_expert.", hidden, experts.shared_ffn)
         gate = {f"{theirs}shared_expert_gate.weight": (1, hidden)}
-        entries.append(_entry(f"{ours}shared_experts.gate_weight", Kind.WHOLE, gate))
+        entries.append(_entry(f"{ours}shared_experts.gate_weight", TensorKind.WHOLE, gate))
     return entries
 
 
-def _entry(megatron: str, kind: Kind, tensors: Mapping[str, tuple[int, ...]], blocks: tuple[int, ...] = ()) -> Entry:
-    return Entry(megatron=megatron, names=tuple(tensors), shapes=tuple(tensors.values()), kind=kind, blocks=blocks)
+def _entry(
+    megatron: str, kind: TensorKind, tensors: Mapping[str, tuple[int, ...]], blocks: tuple[int, ...] = ()
+) -> TensorEntry:
+    return TensorEntry(
+        megatron=megatron, names=tuple(tensors), shapes=tuple(tensors.values()), kind=kind, blocks=blocks
+    )
 
 
-def check_names(entries: Sequence[Entry], present: Sequence[str], where: str) -> None:
-    """Refuse a checkpoint that lacks a tensor or has one that the model does not know."""
+def check_names(entries: Sequence[TensorEntry], present: Sequence[str], where: str) -> None:
+    """Raise ConfigError if a checkpoint has missing or unknown tensors."""
     wanted = {name for entry in entries for name in entry.names}
     # old exports carry the rotary frequencies, and tied ones the output layer: both follow from the rest
     known = {n for n in present if n.endswith("rotary_emb.inv_freq") or n.startswith(NOT_TRAINED)} | {"lm_head.weight"}
@@ -174,12 +181,12 @@ def check_names(entries: Sequence[Entry], present: Sequence[str], where: str) ->
 
 
 class RandomTensors(Mapping[str, torch.Tensor]):
-    """Fresh weights, like Hugging Face's: normal matrices, norms that scale by one, biases of zero; each made when asked for.
+    """Random weights as in Hugging Face: normal matrices, norms with scale one, zero biases. Each is created on access.
 
     Each tensor has its own generator, so the values do not depend on the parallel layout.
     """
 
-    def __init__(self, entries: Sequence[Entry], shape: ModelShape, *, seed: int) -> None:
+    def __init__(self, entries: Sequence[TensorEntry], shape: ModelShape, *, seed: int) -> None:
         self._sizes = {n: size for entry in entries for n, size in zip(entry.names, entry.shapes, strict=True)}
         self._norms = {n for entry in entries if entry.is_norm for n in entry.names}
         self._shape = shape

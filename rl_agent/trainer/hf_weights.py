@@ -1,4 +1,4 @@
-"""Weights between Hugging Face's layout and this rank's part of a Megatron model, both ways and bit for bit.
+"""Exact conversion of weights between Hugging Face's layout and this rank's part of a Megatron model, both ways.
 
 Megatron fuses the query, key and value projections (group by group) and the gate and up projections, shards all of them over the
 tensor-parallel ranks, and spreads layers over pipeline stages and experts over expert-parallel ranks. No rank ever holds more
@@ -16,12 +16,12 @@ import torch.distributed as dist
 from megatron.core import parallel_state
 
 from rl_agent.errors import ConfigError
-from rl_agent.trainer.hf_table import EMBEDDING, OUTPUT, Kind
+from rl_agent.trainer.hf_table import EMBEDDING, OUTPUT, TensorKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from rl_agent.trainer.hf_table import Entry
+    from rl_agent.trainer.hf_table import TensorEntry
     from rl_agent.trainer.shape import ModelShape
 
 _LAYER: Final = re.compile(r"(?<=^decoder\.layers\.)\d+")
@@ -31,7 +31,7 @@ _GROUPED_EXPERTS: Final = re.compile(r"\.experts\.(linear_fc\d)\.weight(\d+)$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """Which part of the model this rank holds."""
+    """Part of the model that this rank holds."""
 
     shape: ModelShape
 
@@ -44,18 +44,18 @@ class Placement:
         count = self.shape.experts.count if self.shape.experts else 0
         return count // int(parallel_state.get_expert_model_parallel_world_size())
 
-    def stage(self, entry: Entry) -> int:
-        """The pipeline stage that holds a parameter."""
+    def stage(self, entry: TensorEntry) -> int:
+        """Return the pipeline stage that holds a parameter."""
         if entry.layer is not None:
             return entry.layer // self._layers
         return 0 if entry.megatron == EMBEDDING else int(parallel_state.get_pipeline_model_parallel_world_size()) - 1
 
-    def expert_rank(self, entry: Entry) -> int | None:
-        """The expert-parallel rank that holds a parameter; None for one that all hold."""
+    def expert_rank(self, entry: TensorEntry) -> int | None:
+        """Return the expert-parallel rank that holds a parameter, or None if all hold it."""
         return None if entry.expert is None else entry.expert // self._experts
 
     def parameters(self, model: Any) -> dict[str, Any]:
-        """This rank's parameters by the names of the table."""
+        """Return this rank's parameters by their names in the table."""
         return {self._name(name): parameter for name, parameter in model.named_parameters()}
 
     def _name(self, local: str) -> str:
@@ -67,8 +67,10 @@ class Placement:
 
 
 @torch.no_grad()
-def load_tensors(model: Any, entries: Sequence[Entry], tensors: Mapping[str, torch.Tensor], shape: ModelShape) -> None:
-    """Copy Hugging Face tensors into this rank's part of the model. Raises ConfigError naming a misshapen one."""
+def load_tensors(
+    model: Any, entries: Sequence[TensorEntry], tensors: Mapping[str, torch.Tensor], shape: ModelShape
+) -> None:
+    """Copy Hugging Face tensors into this rank's part of the model. Raises ConfigError for a tensor of the wrong shape."""
     parameters = Placement(shape=shape).parameters(model)
     for entry in entries:
         own = [parameters.pop(entry.megatron)] if entry.megatron in parameters else []
@@ -84,7 +86,7 @@ def load_tensors(model: Any, entries: Sequence[Entry], tensors: Mapping[str, tor
         raise ConfigError(f"no Hugging Face tensor makes the model's parameters {sorted(parameters)}")
 
 
-def _parts(entry: Entry, tensors: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
+def _parts(entry: TensorEntry, tensors: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
     parts = []
     for name, size in zip(entry.names, entry.shapes, strict=True):
         part = tensors[name]
@@ -95,8 +97,8 @@ def _parts(entry: Entry, tensors: Mapping[str, torch.Tensor]) -> list[torch.Tens
 
 
 @torch.no_grad()
-def named_tensors(model: Any, entries: Sequence[Entry], shape: ModelShape) -> Iterator[tuple[str, torch.Tensor]]:
-    """The model's weights as Hugging Face tensors, one after the other, on every rank. All ranks iterate together."""
+def named_tensors(model: Any, entries: Sequence[TensorEntry], shape: ModelShape) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the model's weights as Hugging Face tensors on every rank. All ranks must iterate together."""
     place = Placement(shape=shape)
     parameters = place.parameters(model)
     some = next(iter(parameters.values()))
@@ -114,10 +116,10 @@ def named_tensors(model: Any, entries: Sequence[Entry], shape: ModelShape) -> It
             yield name, tensor
 
 
-def _whole(entry: Entry, own: torch.Tensor, shape: ModelShape) -> list[torch.Tensor]:
-    """The Hugging Face tensors of a parameter that this rank has a shard of."""
+def _whole(entry: TensorEntry, own: torch.Tensor, shape: ModelShape) -> list[torch.Tensor]:
+    """Return the Hugging Face tensors of a parameter, from the shards of all ranks."""
     group, shards = _tensor_group(entry), [own]
-    if dist.get_world_size(group) > 1 and entry.kind is not Kind.WHOLE:
+    if dist.get_world_size(group) > 1 and entry.kind is not TensorKind.WHOLE:
         shards = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
         dist.all_gather(shards, own.contiguous(), group=group)
     parts = _split(entry, shards, shape)
@@ -129,7 +131,7 @@ def _spread(tensor: torch.Tensor, owner: int, group: dist.ProcessGroup) -> None:
         dist.broadcast(tensor, dist.get_global_rank(group, owner), group=group)
 
 
-def _tensor_group(entry: Entry) -> dist.ProcessGroup:
+def _tensor_group(entry: TensorEntry) -> dist.ProcessGroup:
     of_expert = entry.expert is not None
     group: dist.ProcessGroup = (
         parallel_state.get_expert_tensor_parallel_group()
@@ -139,16 +141,16 @@ def _tensor_group(entry: Entry) -> dist.ProcessGroup:
     return group
 
 
-def _merge(entry: Entry, parts: Sequence[torch.Tensor], shape: ModelShape, rank: int, ranks: int) -> torch.Tensor:
-    """This rank's shard of a Megatron parameter."""
-    if entry.kind is Kind.WHOLE:
+def _merge(entry: TensorEntry, parts: Sequence[torch.Tensor], shape: ModelShape, rank: int, ranks: int) -> torch.Tensor:
+    """Return this rank's shard of a Megatron parameter."""
+    if entry.kind is TensorKind.WHOLE:
         return parts[0]
-    if entry.kind is Kind.COLUMNS:
+    if entry.kind is TensorKind.COLUMNS:
         return parts[0].chunk(ranks, 1)[rank]
-    if entry.kind is Kind.BLOCKS:
+    if entry.kind is TensorKind.BLOCKS:
         blocks = torch.cat(list(parts)).split_with_sizes(entry.blocks)
         return torch.cat([block.chunk(ranks)[rank] for block in blocks])
-    if entry.kind is Kind.ROWS:
+    if entry.kind is TensorKind.ROWS:
         missing = -len(parts[0]) % ranks
         whole = torch.cat([parts[0], parts[0].new_zeros(missing, *parts[0].shape[1:])]) if missing else parts[0]
         return whole.chunk(ranks)[rank]
@@ -158,18 +160,18 @@ def _merge(entry: Entry, parts: Sequence[torch.Tensor], shape: ModelShape, rank:
     return torch.cat([query, key, value], 1).flatten(0, 2).chunk(ranks)[rank]
 
 
-def _split(entry: Entry, shards: Sequence[torch.Tensor], shape: ModelShape) -> list[torch.Tensor]:
-    """The inverse of `_merge`, from the shards of all ranks."""
-    if entry.kind is Kind.WHOLE:
+def _split(entry: TensorEntry, shards: Sequence[torch.Tensor], shape: ModelShape) -> list[torch.Tensor]:
+    """Invert `_merge`, from the shards of all ranks."""
+    if entry.kind is TensorKind.WHOLE:
         return [shards[0]]
-    if entry.kind is Kind.COLUMNS:
+    if entry.kind is TensorKind.COLUMNS:
         return [torch.cat(list(shards), 1)]
-    if entry.kind is Kind.BLOCKS:
+    if entry.kind is TensorKind.BLOCKS:
         cut = [shard.split_with_sizes([rows // len(shards) for rows in entry.blocks]) for shard in shards]
         whole = torch.cat([torch.cat([blocks[n] for blocks in cut]) for n in range(len(entry.blocks))])
         return list(whole.split_with_sizes([size[0] for size in entry.shapes]))
     whole = torch.cat(list(shards))
-    if entry.kind is Kind.ROWS:
+    if entry.kind is TensorKind.ROWS:
         return [whole]
     heads = shape.heads // shape.groups * (2 if shape.output_gate else 1)
     by_group = whole.view(shape.groups, heads + 2, shape.head_dim, *whole.shape[1:])

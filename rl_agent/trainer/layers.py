@@ -1,4 +1,4 @@
-"""Our own layers for machines without Transformer Engine: RMSNorm, and attention over packed sequences.
+"""Layers for machines without Transformer Engine: RMSNorm, and attention over packed sequences.
 
 Megatron's local norm refuses sequence parallelism, its local attention refuses packed sequences.
 """
@@ -29,28 +29,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """Neighbouring sequences of about equal length, which one attention call serves."""
+    """Neighboring sequences of similar length that share one attention call."""
 
     start: int
     end: int
-    """Packed tokens `[start, end)`."""
+    """Range `[start, end)` of packed tokens."""
     sequences: int
     longest: int
     gather: torch.Tensor | None
-    """[sequences * longest] int64: packed token (from `start`) at each padded place; None where nothing is padded."""
+    """[sequences * longest] int64: packed token (from `start`) at each padded position; None without padding."""
     scatter: torch.Tensor | None
-    """[end - start] int64: padded place of each packed token."""
+    """[end - start] int64: padded position of each packed token."""
 
 
 @dataclass
 class PackedSequences(PackedSeqParams):  # type: ignore[misc]  # Megatron is untyped
-    """Megatron's description of a packed batch, with the runs that `PackedAttention` goes through."""
+    """Megatron's description of a packed batch, with the runs of `PackedAttention`."""
 
     runs: tuple[Run, ...] = field(default=())
     places: torch.Tensor | None = None
-    """[h] int64: place of each token that this rank holds, within its sequence; None if it holds all."""
+    """[h] int64: position of each token of this rank within its sequence; None if the rank holds all tokens."""
     order: torch.Tensor | None = None
-    """[t] int64: where each token stands when the ranks' parts are put one after the other; None if one rank holds all."""
+    """[t] int64: position of each token in the concatenation of the ranks' parts; None if one rank holds all tokens."""
     lengths: tuple[int, ...] = ()
 
 
@@ -104,7 +104,7 @@ def _run(lengths: Sequence[int], start: int, device: torch.device) -> Run:
 
 
 class RMSNorm(nn.Module):
-    """Root mean square norm that marks its weight for sequence parallelism."""
+    """RMSNorm that marks its weight for sequence parallelism."""
 
     def __init__(self, config: Any, hidden_size: int, eps: float = 1e-6, **_unused: Any) -> None:
         super().__init__()
@@ -115,7 +115,7 @@ class RMSNorm(nn.Module):
 
     @override
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Norm over the last dimension."""
+        """Normalize over the last dimension."""
         weight = self.weight + self.offset if self.offset else self.weight
         return functional.rms_norm(hidden, self.weight.shape, weight, self.eps)
 
@@ -136,7 +136,7 @@ class PackedAttention(MegatronModule):  # type: ignore[misc]  # Megatron is unty
         self.scale = softmax_scale
 
     def sharded_state_dict(self, *_args: Any, **_kwargs: Any) -> dict[str, Any]:
-        """Attention itself has no weights."""
+        """Return nothing, since attention has no weights."""
         return {}
 
     def forward(
@@ -177,7 +177,7 @@ class PackedAttention(MegatronModule):  # type: ignore[misc]  # Megatron is unty
         sequences: PackedSequences,
         places: torch.Tensor,
     ) -> torch.Tensor:
-        """The queries that this rank holds, against the keys and values of all context-parallel ranks."""
+        """Attend from the queries of this rank to the keys and values of all context-parallel ranks."""
         group = parallel_state.get_context_parallel_group()
         key, value = (
             gather_from_sequence_parallel_region(tensor.contiguous(), group=group)[sequences.order]
@@ -193,7 +193,7 @@ class PackedAttention(MegatronModule):  # type: ignore[misc]  # Megatron is unty
     def _attend_from(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, places: torch.Tensor
     ) -> torch.Tensor:
-        """[n, heads, d] queries that stand at `places` of a sequence of m tokens -> [n, heads, d]."""
+        """Attend from queries at `places` of a sequence of m tokens: [n, heads, d] -> [n, heads, d]."""
         seen = places[:, None] >= torch.arange(len(key), device=key.device)
         query, key, value = (tensor.transpose(0, 1)[None] for tensor in (query, key, value))
         output = functional.scaled_dot_product_attention(query, key, value, attn_mask=seen, scale=self.scale)

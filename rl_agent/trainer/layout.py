@@ -1,4 +1,4 @@
-"""The process group: which rank this is, and Megatron's groups over all ranks."""
+"""The process group: this rank, and Megatron's groups over all ranks."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankLayout:
-    """This rank's place. The defaults are those of a trainer that is one process."""
+    """Position of this rank. The defaults are those of a single-process trainer."""
 
     rank: int = 0
     world_size: int = 1
     master_address: str = "127.0.0.1"
     master_port: int = 0
-    """Where rank 0 opens the store; not used by a single rank."""
+    """Port on which rank 0 opens the store. A single rank does not use it."""
     local_rank: int = 0
-    """Which GPU of its machine."""
+    """Index of its GPU on its machine."""
 
 
 def expert_tensor_parallel(config: MegatronConfig) -> int:
-    """Over how many ranks each expert is sharded.
+    """Return the number of ranks over which each expert is sharded.
 
     Whole experts give larger matrix products; but Megatron takes them for copies to be reduced only when they are spread.
     """
@@ -41,7 +41,7 @@ def expert_tensor_parallel(config: MegatronConfig) -> int:
 
 
 def join(layout: RankLayout, config: MegatronConfig, seed: int) -> torch.device:
-    """Join the other ranks; returns the device of this one. Undone by `leave`."""
+    """Join the other ranks, and return the device of this one. `leave` undoes it."""
     if layout.world_size != config.world_size:
         raise ConfigError(
             f"the trainer was started with {layout.world_size} ranks, but trainer.data_parallel x tensor_parallel x "
@@ -85,24 +85,24 @@ def leave() -> None:
 
 
 def sum_over_copies(values: torch.Tensor) -> torch.Tensor:
-    """Sum in place over the copies of the model. Ranks that share a sequence have gathered it: each speaks of all of it."""
+    """Sum in place over the copies of the model. Ranks that share a sequence have gathered it, so each holds the whole value."""
     dist.all_reduce(values, dist.ReduceOp.SUM, group=parallel_state.get_data_parallel_group())
     return values
 
 
 def max_over_copies(values: torch.Tensor) -> torch.Tensor:
-    """Like `sum_over_copies`, with the maximum."""
+    """Take the maximum in place over the copies of the model."""
     dist.all_reduce(values, dist.ReduceOp.MAX, group=parallel_state.get_data_parallel_group())
     return values
 
 
 def is_last_stage() -> bool:
-    """Whether this rank's pipeline stage is the one that has the predictions."""
+    """Return whether this rank's pipeline stage has the predictions."""
     return bool(parallel_state.is_pipeline_last_stage())
 
 
 def from_last_stage(values: torch.Tensor) -> torch.Tensor:
-    """The last pipeline stage's values, in place, on every stage."""
+    """Broadcast the values of the last pipeline stage in place to every stage."""
     if parallel_state.get_pipeline_model_parallel_world_size() > 1:
         last = parallel_state.get_pipeline_model_parallel_last_rank()
         dist.broadcast(values, last, group=parallel_state.get_pipeline_model_parallel_group())
@@ -110,7 +110,7 @@ def from_last_stage(values: torch.Tensor) -> torch.Tensor:
 
 
 def metrics_from_last_stage(metrics: dict[str, float]) -> dict[str, float]:
-    """What only the last pipeline stage knows, for every stage."""
+    """Return the metrics of the last pipeline stage on every stage."""
     if parallel_state.get_pipeline_model_parallel_world_size() == 1:
         return metrics
     carried = [metrics]
@@ -120,7 +120,7 @@ def metrics_from_last_stage(metrics: dict[str, float]) -> dict[str, float]:
 
 
 def shards(*, sequence_parallel: bool) -> Shards:
-    """How this rank and others share a micro-batch."""
+    """Return how the ranks share a micro-batch."""
     return Shards(
         context_ranks=parallel_state.get_context_parallel_world_size(),
         context_rank=parallel_state.get_context_parallel_rank(),

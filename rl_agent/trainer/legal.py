@@ -1,4 +1,4 @@
-"""Which parallel layouts a model can have, and why not the others."""
+"""Checks of the parallel layout of a model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def require_legal(config: TrainerConfig, shape: ModelShape | None = None) -> None:
-    """Raise ConfigError naming the first thing that is wrong with a layout; without `shape`, that is wrong for any model."""
+    """Raise ConfigError with the first problem of a layout. Without `shape`, check only what is invalid for every model."""
     reasons = [*_in_itself(config), *(_for(config, shape) if shape else ())]
     if reasons:
         raise ConfigError(f"the trainer's layout is not possible: {reasons[0]}")

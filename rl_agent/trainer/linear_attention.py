@@ -1,4 +1,4 @@
-"""Layers with linear attention (gated delta rule) over packed sequences, on top of Megatron's, which takes only padded ones."""
+"""Linear attention (gated delta rule) over packed sequences. Megatron's own layer takes only padded ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class OutputNorm(nn.Module):
-    """The norm of a head's output, which scales by its weight alone where the model's other norms scale by one plus it."""
+    """RMSNorm of a head's output. It scales by its weight alone; the model's other norms scale by one plus the weight."""
 
     def __init__(self, config: Any, hidden_size: int, eps: float = 1e-6, **_unused: Any) -> None:
         super().__init__()
@@ -31,14 +31,14 @@ class OutputNorm(nn.Module):
 
     @override
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Norm over the last dimension."""
+        """Normalize over the last dimension."""
         # each tensor-parallel rank has some of the heads; Megatron does not sum their gradients of this weight
         weight = copy_to_tensor_model_parallel_region(self.weight)
         return functional.rms_norm(hidden, self.weight.shape, weight, self.eps)
 
 
 class PackedGatedDeltaNet(GatedDeltaNet):  # type: ignore[misc]  # Megatron is untyped
-    """Runs of about equally long sequences become padded batches; padding stands behind what it could disturb."""
+    """Linear attention over padded batches of similarly long sequences. Padding comes last, where it affects no token."""
 
     def forward(
         self,
@@ -61,7 +61,7 @@ class PackedGatedDeltaNet(GatedDeltaNet):  # type: ignore[misc]  # Megatron is u
 
 
 def linear_attention_layer(softmax: Any, *, gpu: bool) -> Any:
-    """A layer like `softmax`, with linear attention in place of its own."""
+    """Return the layer spec `softmax` with linear attention instead of its own."""
     if gpu:
         from megatron.core.extensions.transformer_engine import (  # noqa: PLC0415  (GPUs only)
             TELayerNormColumnParallelLinear,

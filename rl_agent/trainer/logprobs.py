@@ -1,4 +1,4 @@
-"""Log-probability and entropy of next tokens from logits that are sharded over the vocabulary."""
+"""Log-probability and entropy of next tokens, from logits sharded over the vocabulary."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def logprobs_and_entropy(
 
 
 class _LogprobEntropy(torch.autograd.Function):
-    """One softmax for both results; p are the shard's probabilities, z its logits minus their maximum.
+    """One softmax for both results. p: the shard's probabilities. z: its logits minus their maximum.
 
     logprob = z[label] - log sum exp z        d logprob / d z = onehot - p
     entropy = log sum exp z - sum p z         d entropy / d z = -p (log p + entropy)
@@ -85,7 +85,7 @@ class _LogprobEntropy(torch.autograd.Function):
 
 
 def _row_blocks(values: torch.Tensor) -> Iterator[slice]:
-    """Slices of rows whose float32 copy fits a CPU's cache; a GPU wants them larger."""
+    """Return slices of rows whose float32 copy fits a CPU cache. They are larger on a GPU."""
     entries = 1 << (24 if values.is_cuda else 20)
     height = max(1, entries // max(1, values.shape[-1]))
     return (slice(start, start + height) for start in range(0, len(values), height))

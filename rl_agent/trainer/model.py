@@ -1,4 +1,4 @@
-"""The Megatron model of a shape: its configuration and its layer spec."""
+"""The Megatron model of a shape: its configuration and layer spec."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def build_model(shape: ModelShape, config: MegatronConfig, device: torch.device) -> Any:
-    """A GPTModel whose weights are still to be loaded; it returns hidden states (see `output`)."""
+    """Build a GPTModel without loaded weights. It returns hidden states, see `output`."""
     transformer = transformer_config(shape, config, device)
     model = GPTModel(
         transformer,
@@ -51,12 +51,12 @@ def build_model(shape: ModelShape, config: MegatronConfig, device: torch.device)
 
 
 def padded_vocab(shape: ModelShape, config: MegatronConfig) -> int:
-    """Rows of the embedding: every tensor-parallel rank holds the same number."""
+    """Return the number of embedding rows, padded so that all tensor-parallel ranks hold equally many."""
     return math.ceil(shape.vocab / config.tensor_parallel) * config.tensor_parallel
 
 
 def transformer_config(shape: ModelShape, config: MegatronConfig, device: torch.device) -> TransformerConfig:
-    """Megatron's configuration; on a CPU without any fused kernel."""
+    """Return Megatron's configuration. On a CPU it uses no fused kernel."""
     dtype = torch.bfloat16 if config.precision is Precision.bfloat16 else torch.float32
     fused = device.type == "cuda"
     recompute: dict[str, Any] = (
@@ -109,7 +109,7 @@ def transformer_config(shape: ModelShape, config: MegatronConfig, device: torch.
 
 
 def _mixture(shape: ModelShape, config: MegatronConfig, *, fused: bool) -> dict[str, Any]:
-    """Megatron's options for a mixture of experts, without any balancing term: the policy's loss is the algorithm's alone."""
+    """Return Megatron's options for a mixture of experts, without a balancing loss: the algorithm alone defines the loss."""
     if shape.experts is None:
         return {}
     return {
@@ -144,7 +144,7 @@ def _linear_attention(shape: ModelShape, *, fused: bool) -> dict[str, Any]:
 
 
 def _layer_specs(transformer: TransformerConfig, device: torch.device) -> Any:
-    """The one place where layers are chosen: Transformer Engine on a GPU, local layers with our own elsewhere."""
+    """Return the layer spec: Transformer Engine on a GPU, else Megatron's local layers with those of `layers`."""
     experts, gpu = transformer.num_moe_experts, device.type == "cuda"
     if gpu:
         softmax = get_gpt_layer_with_transformer_engine_spec(

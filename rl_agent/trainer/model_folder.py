@@ -1,4 +1,4 @@
-"""A policy that lies in a Hugging Face folder on this machine. Nothing is downloaded at run time."""
+"""A policy in a local Hugging Face folder. Nothing is downloaded at run time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ModelFolder:
         self._config = config
 
     def folder(self, scratch: Path) -> Path:
-        """The folder. Raises ConfigError when it is not set or holds no model."""
+        """Return the folder. Raises ConfigError if it is not set or holds no model."""
         if self._config.path is None:
             raise ConfigError(
                 f"model={self._config.name} needs model.path=<folder in Hugging Face layout>; nothing is downloaded at run time"

@@ -1,4 +1,4 @@
-"""Megatron's gradient buffers and Adam, and the one decision that is ours: whether a gradient is worth a step."""
+"""Megatron's gradient buffers and Adam. A zero or non-finite gradient gives no step."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateResult:
-    """What became of one gradient."""
+    """Result of one gradient."""
 
     grad_norm: float
-    """Before clipping; infinite or NaN when the gradient was not finite."""
+    """Norm before clipping. Infinite or NaN if the gradient was not finite."""
     updated: bool
 
 
 def wrap_model(model: Any, config: MegatronConfig) -> Any:
-    """The model with gradient buffers that are summed (not averaged) over its copies: the weights do the rest."""
+    """Wrap the model with gradient buffers that are summed, not averaged, over its copies. Token weights do the normalization."""
     wrapped = DistributedDataParallel(
         get_model_config(model),
         DistributedDataParallelConfig(
@@ -46,12 +46,12 @@ def wrap_model(model: Any, config: MegatronConfig) -> Any:
 
 
 def _finalize(models: list[Any], _num_tokens: Any, **groups: Any) -> None:
-    """Megatron's own, without its division by the number of tokens: our token weights are normalised already."""
+    """Run Megatron's own finalization without its division by the number of tokens: token weights are normalized already."""
     finalize_model_grads(models, None, **groups)
 
 
 def build_optimizer(wrapped: Any, config: MegatronConfig) -> Any:
-    """Adam over the wrapped model; the learning rate is set before each step. Raises ConfigError."""
+    """Build Adam over the wrapped model. `update` sets the learning rate of each step. Raises ConfigError."""
     if config.optimizer_offload > 0.0 and not torch.cuda.is_available():
         raise ConfigError("trainer.optimizer_offload takes load off a GPU, and there is none here; set it to 0")
     options = optimizer_options(config)
@@ -59,7 +59,7 @@ def build_optimizer(wrapped: Any, config: MegatronConfig) -> Any:
 
 
 def optimizer_options(config: MegatronConfig) -> OptimizerConfig:
-    """What Megatron is told of the optimizer."""
+    """Return Megatron's optimizer options."""
     bf16 = config.precision is Precision.bfloat16
     offloaded = config.optimizer_offload > 0.0
     return OptimizerConfig(
@@ -82,13 +82,13 @@ def optimizer_options(config: MegatronConfig) -> OptimizerConfig:
 
 
 def zero_gradients(wrapped: Any, optimizer: Any) -> None:
-    """Forget the last gradient."""
+    """Zero all gradients."""
     wrapped.zero_grad_buffer()
     optimizer.zero_grad()
 
 
 def update(optimizer: Any, *, lr: float, weight_decay: float) -> UpdateResult:
-    """One optimizer step, unless the gradient is zero or not finite: then nothing is touched, momentum included."""
+    """Take one optimizer step. If the gradient is zero or not finite, nothing changes, including the momentum."""
     overflow = optimizer.prepare_grads()
     norm = float(optimizer.get_grad_norm())
     if overflow or not math.isfinite(norm) or norm == 0.0:

@@ -1,4 +1,4 @@
-"""The output layer, a part of the predictions at a time: logits of a long sequence never all exist.
+"""The output layer, applied to chunks of predictions, so that the logits of a long sequence never all exist at once.
 
 A vocabulary of 150,000 and 32,000 predictions make 19 GB of float32 logits, and the loss holds two arrays of that size.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def give_hidden_states(model: Any) -> None:
-    """Make the last stage's model return what its output layer would be given; the layer keeps its weight and its place."""
+    """Make the last stage return the input of its output layer. The layer keeps its weight and position in the model."""
     if model.post_process:
         model.output_layer.forward = lambda hidden, **_unused: (hidden, None)
 

@@ -1,4 +1,4 @@
-"""Micro-batches as the model eats them: whole segments, packed one after the other."""
+"""Micro-batches as inputs of the model: whole segments, concatenated."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 ALONE: Final = Shards()
-"""One rank holds all of a micro-batch."""
+"""Sharding in which one rank holds the whole micro-batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class MicroBatch:
     labels: torch.Tensor
     """[h] int64."""
     index: torch.Tensor
-    """[t] int64: where in the batch's [T] arrays each label stands; 0, which never trains, for padding."""
+    """[t] int64: position of each label in the batch's [T] arrays; 0, which never trains, for padding."""
     segment: torch.Tensor
     """[t] int64: number of the segment within the micro-batch."""
     sequences: PackedSequences
@@ -50,7 +50,7 @@ def micro_batch(
     device: torch.device,
     shards: Shards = ALONE,
 ) -> MicroBatch:
-    """Pack `segments` of the flat `tokens`. Without any segment: one prediction that the caller gives no weight."""
+    """Pack `segments` of the flat `tokens`. Without segments, pack one prediction, to which the caller gives no weight."""
     sizes = [int(lengths[s]) - 1 for s in segments] or [1]
     begins = [int(starts[s]) for s in segments] or [0]
     padded = shards.padded(sizes)

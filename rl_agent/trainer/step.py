@@ -39,7 +39,7 @@ class PipelinedModel:
     sequence_parallel: bool
 
     def micro_batches(self, tokens: Int32, starts: Int32, lengths: Int32) -> list[MicroBatch]:
-        """This copy's share of the segments."""
+        """Pack this copy's share of the segments."""
         copies = parallel_state.get_data_parallel_world_size()
         bins = pack(lengths, budget=self.micro_batch_tokens, copies=copies)
         own = bins[parallel_state.get_data_parallel_rank() :: copies]
@@ -53,7 +53,7 @@ class PipelinedModel:
         *,
         forward_only: bool,
     ) -> None:
-        """Push micro-batches through the model; `visit(micro, logprobs, entropy)` sees each and returns its loss."""
+        """Run micro-batches through the model. `visit(micro, logprobs, entropy)` is called with each and returns its loss."""
 
         def forward(data: Iterator[MicroBatch], model: Any) -> tuple[torch.Tensor, Callable[..., Any]]:
             micro = next(data)
@@ -93,7 +93,7 @@ class PipelinedModel:
 def train_pass(
     network: PipelinedModel, batch: TrainBatch, target: Targets, algorithm: Algorithm
 ) -> Mapping[str, float]:
-    """Accumulate the gradient of the whole batch. Returns its metrics, the same on every rank.
+    """Accumulate the gradient of the whole batch, and return its metrics, equal on every rank.
 
     The loss is `sum(weight * token_loss)` over all ranks; every metric is a mean over trained tokens of all ranks.
     """
@@ -127,7 +127,7 @@ def train_pass(
 
 
 def _means(total: dict[str, float], largest: float) -> dict[str, float]:
-    """Sums to means. A mean over no token is left out: missing is not zero."""
+    """Turn sums into means. A mean over no token is left out: missing is not zero."""
     on_policy, difference = total["on_policy"], total["logprob_diff_mean"]
     metrics = {"loss": total["loss"], **means(total)}
     if on_policy:
@@ -136,7 +136,7 @@ def _means(total: dict[str, float], largest: float) -> dict[str, float]:
 
 
 def score_pass(network: PipelinedModel, tokens: Int32, starts: Int32, lengths: Int32) -> Float32:
-    """[T] float32: the log-probability of each token given those before it in its segment; 0 for first tokens."""
+    """Return the log-probability of each token given those before it in its segment: [T] float32, 0 for first tokens."""
     scores = torch.zeros(len(tokens), dtype=torch.float32, device=network.device)
 
     def visit(micro: MicroBatch, logprobs: torch.Tensor, _entropy: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""The [T] arrays of one pass on the device, and what of them the loss of one micro-batch sees."""
+"""The [T] arrays of one pass on the device, and their part in the loss of one micro-batch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Targets:
-    """See `LossInput` for what each is; None where no part asked for it."""
+    """Arrays of a pass, see `LossInput`. None if no part of the algorithm needs it."""
 
     rollout_logprobs: torch.Tensor
     old_logprobs: torch.Tensor
@@ -32,7 +32,7 @@ class Targets:
     kl_coefficient: float
 
     def loss_input(self, at: torch.Tensor, logprobs: torch.Tensor, segment: torch.Tensor) -> LossInput:
-        """`at`: [t] places of the micro-batch's predictions in the [T] arrays."""
+        """Return the inputs of the loss. `at`: [t] positions of the micro-batch's predictions in the [T] arrays."""
         return LossInput(
             logprobs=logprobs,
             old_logprobs=self.old_logprobs[at],
@@ -53,7 +53,7 @@ class Targets:
 def targets(
     ready: Prepared, part: TrainBatch, own: Int32, weights: Float32, *, version: int, device: torch.device
 ) -> Targets:
-    """Put the arrays of `part`, which stands at `own` in the prepared batch, on the device. `version`: the current weights'."""
+    """Copy the arrays of `part` to the device. `own`: its positions in the prepared batch. `version`: that of the current weights."""
 
     def put(values: Any) -> torch.Tensor | None:
         return None if values is None else torch.from_numpy(values).to(device)

@@ -55,7 +55,7 @@ def test_a_run_that_is_killed_leaves_nothing_and_is_spoken_for(run: subprocess.P
     processes = started(run)
     run.send_signal(signal.SIGKILL)
     _, errors = run.communicate(timeout=60)  # the reaper has the same standard error: this is its end, too
-    assert "ended without a word" in errors
+    assert "exited without a message" in errors
     assert "resume=outputs/a run" in errors
     assert psutil.wait_procs(processes, timeout=10)[1] == []
 

@@ -158,7 +158,7 @@ def test_a_declared_option_is_a_dataclass_of_its_groups_base(group: str, name: s
 
 @pytest.mark.parametrize("option", RENAMED)
 def test_an_old_name_is_an_error_that_tells_the_new_one(option: str) -> None:
-    with pytest.raises(ConfigError, match=rf"renamed\. Use .*={RENAMED[option]}\."):
+    with pytest.raises(ConfigError, match=rf"renamed\. Use \S+={RENAMED[option]}\."):
         composed(option)
     composed("experiment=none", f"{option.partition('=')[0]}={RENAMED[option]}")
 

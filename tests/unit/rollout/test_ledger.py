@@ -112,5 +112,5 @@ def test_after_a_resume_what_no_checkpoint_holds_trains_again_and_what_ran_is_lo
 
 def test_a_ledger_that_is_gone_is_an_error_not_a_run_from_the_start(tmp_path: Path) -> None:
     shape = Shape(first_step=2, tasks_per_step=1, members=1, max_staleness=0)
-    with pytest.raises(ConfigError, match=r"ledger.jsonl does not say .* step 0 .*Remedy"):
+    with pytest.raises(ConfigError, match=r"ledger.jsonl: the tasks of step 0 are missing.*Restore the file"):
         restore(RolloutLedger(tmp_path / "ledger.jsonl"), Buffer(tmp_path / "buffer"), source=None, seed=0, shape=shape)  # type: ignore[arg-type]

@@ -126,6 +126,6 @@ def test_it_is_converted_once_even_when_two_ask_at_the_same_time(
 
 def test_a_missing_package_is_named_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(smollm2, "PACKAGE", "no_such_package")
-    with pytest.raises(ConfigError, match=r"no_such_package.*Remedy: run `make setup`"):
+    with pytest.raises(ConfigError, match=r"no_such_package.*Run `make setup`"):
         converted(tmp_path)
     assert list(tmp_path.iterdir()) == []

@@ -51,7 +51,7 @@ def test_a_full_disk_is_an_error_that_names_the_checkpoint_and_the_remedy(tiny_m
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(filesystem_async, "_write_item", full)
             one.begin_save(tmp_path / "first")
-            with pytest.raises(InfraError, match=r"first could not be written .*No space left.*Remedy"):
+            with pytest.raises(InfraError, match=r"first could not be written .*No space left.*Free disk space"):
                 one.finish_save()
         one.save(tmp_path / "second")  # the trainer itself is unharmed
         one.load(tmp_path / "second")
@@ -73,7 +73,7 @@ def test_a_disk_that_is_full_from_the_start_is_the_same_error(
     with trainer(tiny_model, grpo()) as one:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(common.torch, "save", full)
-            with pytest.raises(InfraError, match=r"first could not be written .*Remedy: make room"):
+            with pytest.raises(InfraError, match=r"first could not be written .*Free disk space"):
                 one.begin_save(tmp_path / "first")
         one.save(tmp_path / "second")  # nothing is left of the first that would be in its way
         one.load(tmp_path / "second")
@@ -93,7 +93,7 @@ def test_the_other_kind_of_optimizer_is_refused_with_the_remedy(tiny_model: Path
 def test_a_second_checkpoint_waits_for_the_first(tiny_model: Path, tmp_path: Path) -> None:
     with trainer(tiny_model, grpo()) as one:
         one.begin_save(tmp_path / "first")
-        with pytest.raises(RuntimeError, match="before finish_save"):
+        with pytest.raises(RuntimeError, match="Call finish_save first"):
             one.begin_save(tmp_path / "second")
         one.finish_save()
 
