@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from rl_agent.algo.loss.sft import SftConfig
 from rl_agent.config import schema
 from rl_agent.config.check import check
 from rl_agent.config.hints import precompose
@@ -60,7 +61,7 @@ def test_the_gpu_path_composes() -> None:
 
 
 def test_job_sft_brings_its_own_algorithm() -> None:
-    assert composed("job=sft").algo.loss._target_.endswith("SftLoss")
+    assert isinstance(composed("job=sft").algo.loss, SftConfig)
     assert composed("job=train").algo.loss._target_.endswith("PpoClipLoss")
 
 
