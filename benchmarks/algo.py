@@ -1,8 +1,8 @@
-"""What an algorithm costs beside a bare masked PPO clip, on a million tokens: `python benchmarks/algo.py [--json] [--tokens N]`.
+"""Cost of each named algorithm relative to a textbook PPO clip, on a million tokens: `python benchmarks/algo.py [--json] [--tokens N]`.
 
-For each named algorithm: advantages, corrections, weights, and the loss forward and backward, against the ratio, clip and masked mean
-that a textbook writes in torch. Both run in turns, and the best of each counts: what else the machine does only adds time. Memory is the peak of the resident
-set above its level before, in units of the batch's [T] arrays (those that the algorithm asks for).
+Measures advantages, corrections, weights, and the loss forward and backward. Both run in turns, and the best time of each counts,
+because other load on the machine only adds time. Memory is the rise of the peak resident set, in units of the batch's [T] arrays
+(those that the algorithm needs). This is a report without a bound.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 ROLLOUTS = 256
 GROUP = 8
 SEGMENTS = 4
-"""Of each rollout."""
+"""Segments per rollout."""
 VERSION = 4
 
 
 def million(tokens: int) -> TrainBatch:
-    """Rollouts of equal length, half of whose tokens train; the others are what tools and the agent program said."""
+    """Return rollouts of equal length. Half of their tokens train; the others come from tools and the agent CLI."""
     random = np.random.default_rng(0)
     length = tokens // (ROLLOUTS * SEGMENTS)
     total = length * ROLLOUTS * SEGMENTS
@@ -69,7 +69,7 @@ def million(tokens: int) -> TrainBatch:
 
 
 def bare(batch: TrainBatch, logprobs: torch.Tensor, advantages: torch.Tensor) -> None:
-    """A textbook's PPO clip, token mean."""
+    """Run a textbook PPO clip with a token mean."""
     old, mask = torch.from_numpy(batch.rollout_logprobs), torch.from_numpy(batch.loss_mask)
     ratio = (logprobs - old).exp()
     loss = torch.maximum(-advantages * ratio, -advantages * ratio.clamp(0.8, 1.28))
@@ -77,7 +77,7 @@ def bare(batch: TrainBatch, logprobs: torch.Tensor, advantages: torch.Tensor) ->
 
 
 def full(bundle: Algorithm, batch: TrainBatch, logprobs: torch.Tensor, segment: torch.Tensor) -> None:
-    """What the trainer asks of an algorithm, with the whole batch as one micro-batch."""
+    """Run an algorithm as the trainer does, with the whole batch as one micro-batch."""
     ready = bundle.prepared(batch)
     weights = torch.from_numpy(bundle.weights(ready.batch))
     versions = torch.from_numpy(batch.weight_versions)
@@ -106,12 +106,12 @@ def full(bundle: Algorithm, batch: TrainBatch, logprobs: torch.Tensor, segment: 
 
 
 def only(scores: Scores, bundle: Algorithm) -> Scores:
-    """The scores that the algorithm asks for: the trainer makes no others."""
+    """Return the scores that the algorithm needs. The trainer computes no others."""
     return Scores(**{need.value: scores.get(need) for need in bundle.config.needs})
 
 
 def measured(name: str, batch: TrainBatch, repeats: int, clock: Callable[[], float]) -> tuple[float, float]:
-    """Best time over bare PPO's, and peak memory over the input's."""
+    """Return the best time relative to bare PPO, and the peak memory relative to the input."""
     bundle = algorithm(name)
     scored = TrainBatch(
         **{f: getattr(batch, f) for f in batch.__slots__ if f != "scores"}, scores=only(batch.scores, bundle)
@@ -133,15 +133,15 @@ def measured(name: str, batch: TrainBatch, repeats: int, clock: Callable[[], flo
     given = (batch.tokens, batch.loss_mask, batch.rollout_logprobs, batch.weight_versions)
     arrays = [*given, *(scored.scores.get(need) for need in bundle.config.needs)]
     size = sum(a.nbytes for a in arrays) + logprobs.nbytes + segment.nbytes
-    ctypes.CDLL(None).malloc_trim(0)  # what was freed before does not count
+    ctypes.CDLL(None).malloc_trim(0)  # exclude memory that was freed before
     before = resident("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+    Path("/proc/self/clear_refs").write_text("5")  # reset the peak
     full(bundle, scored, logprobs, segment)
     return best[1] / best[0], max(0, resident("VmHWM") - before) / size
 
 
 def resident(field: str) -> int:
-    """Bytes, from /proc/self/status."""
+    """Return a size in bytes from /proc/self/status."""
     line = next(row for row in Path("/proc/self/status").read_text().splitlines() if row.startswith(field))
     return int(line.split()[1]) * 1024
 
@@ -153,7 +153,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=1_000_000)
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--cpu", action="store_true", help="CPU time of one thread: for a machine that is not quiet")
+    parser.add_argument("--cpu", action="store_true", help="measure CPU time of one thread, for a busy machine")
     chosen = parser.parse_args()
     torch.set_num_threads(1 if chosen.cpu else chosen.threads)
     clock = time.process_time if chosen.cpu else time.perf_counter
@@ -169,9 +169,9 @@ def main() -> None:
             )
         )
         return
-    print(f"{'algorithm':<14}{'time / bare PPO':>16}{'peak / inputs':>16}")
+    print(f"{'algorithm':<20}{'time / bare PPO':>16}{'peak / inputs':>16}")
     for name, (ratio, peak) in found.items():
-        print(f"{name:<14}{ratio:>16.2f}{peak:>16.2f}")
+        print(f"{name:<20}{ratio:>16.2f}{peak:>16.2f}")
 
 
 if __name__ == "__main__":

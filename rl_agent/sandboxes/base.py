@@ -103,7 +103,7 @@ class Sandbox(Protocol):
 
 
 class SandboxProvider(Protocol):
-    """Boots sandboxes. Built from config (`sandbox._target_`); its constructor takes exactly the fields of its schema."""
+    """Boots sandboxes. Built by `SandboxConfig.build`."""
 
     def boot(
         self,

@@ -89,7 +89,7 @@ class Trainer(Protocol):
 
 
 class PolicyFolder(Protocol):
-    """A policy, built from config (`model._target_`). Its constructor takes exactly the fields of its schema."""
+    """A policy. Built by `ModelConfig.build`."""
 
     def folder(self, scratch: Path) -> Path:
         """Return its folder in Hugging Face layout, created under `scratch` if needed. Raises ConfigError."""

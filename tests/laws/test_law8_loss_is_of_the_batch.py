@@ -46,7 +46,7 @@ def grpo(aggregation: str) -> Algorithm:
 
 @st.composite
 def batches(draw: Any) -> TrainBatch:
-    """Up to six rollouts in up to three groups, each with up to three segments of up to nine tokens."""
+    """Draw up to six rollouts in up to three groups, each with up to three segments of up to nine tokens."""
     lengths = draw(st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=3), min_size=1, max_size=6))
     random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     segment_lengths = np.array([size for rollout in lengths for size in rollout], dtype=np.int32)
@@ -54,7 +54,7 @@ def batches(draw: Any) -> TrainBatch:
     mask = random.random(total) < 0.6
     mask[np.cumsum(segment_lengths) - segment_lengths] = False
     return TrainBatch(
-        tokens=np.arange(total, dtype=np.int32),  # each token is its own: the "model" below is one parameter a token
+        tokens=np.arange(total, dtype=np.int32),  # unique tokens: the "model" below has one parameter per token
         loss_mask=mask,
         rollout_logprobs=np.where(mask, random.normal(-2, 1, total), 0).astype(np.float32),
         weight_versions=np.where(mask, 0, -1).astype(np.int32),
@@ -66,9 +66,9 @@ def batches(draw: Any) -> TrainBatch:
 
 
 def loss_and_gradient(algorithm: Algorithm, batch: TrainBatch, *, budget: int, copies: int) -> tuple[float, np.ndarray]:
-    """As the trainer does it: micro-batches on several copies of a model, whose losses and gradients are added up.
+    """Return loss and gradient as the trainer computes them: micro-batches on several copies of a model, added up.
 
-    The gradient is by token *value*, so it can be compared across orders.
+    The gradient is indexed by token *value*, so it can be compared across orders.
     """
     model = torch.linspace(-4, -0.5, len(batch.tokens), dtype=torch.float64).requires_grad_()
     advantages, weights = algorithm.advantages(batch), algorithm.weights(batch)
@@ -93,7 +93,7 @@ def loss_and_gradient(algorithm: Algorithm, batch: TrainBatch, *, budget: int, c
 
 
 def reordered(batch: TrainBatch, order: np.ndarray) -> TrainBatch:
-    """The same segments in another order."""
+    """Return the same segments in another order."""
     starts = batch.segment_starts()
     places = np.concatenate([np.arange(starts[s], starts[s] + batch.segment_lengths[s]) for s in order])
     tokens = {
@@ -105,7 +105,7 @@ def reordered(batch: TrainBatch, order: np.ndarray) -> TrainBatch:
 
 
 def cut(batch: TrainBatch) -> TrainBatch:
-    """Every segment cut before each of its untrained tokens: as many segments as can be, with the same trained tokens."""
+    """Cut every segment before each of its untrained tokens: as many segments as possible, with the same trained tokens."""
     begins = ~batch.loss_mask
     lengths = np.diff([*np.flatnonzero(begins), len(batch.tokens)]).astype(np.int32)
     return dataclasses.replace(
@@ -142,7 +142,7 @@ def test_cutting_rollouts_into_more_segments_does_not_change_loss_and_gradient(
 
 
 def test_sabotage_statistics_over_segments_are_noticed() -> None:
-    """An advantage that counts a rollout once a segment, as the law forbids, changes when a rollout is cut."""
+    """An advantage that counts a rollout once per segment, which the law forbids, changes when a rollout is cut."""
 
     def over_segments(batch: TrainBatch) -> np.ndarray:
         rewards = batch.rewards[batch.segment_rollout]

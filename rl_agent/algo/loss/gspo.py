@@ -60,5 +60,5 @@ class Gspo:
         log = sequence_mean(log, inputs.loss_mask, inputs.segment)
         if self.config.level is RatioLevel.token:
             own = floored(inputs.logprobs)
-            log = log.detach() + own - own.detach()
+            log = log.detach() + (own - own.detach())
         return clipped_surrogate(log, inputs.advantages, self.config.clip_low, self.config.clip_high)

@@ -40,13 +40,14 @@ def test_generalized_advantages() -> None:
 
 
 @given(seed=st.integers(0, 999), gamma=st.sampled_from([1.0, 0.9]), lam=st.sampled_from([0.0, 0.5, 0.95, 1.0]))
-def test_the_lambda_return_minus_the_value_is_the_sum_of_deltas(seed: int, gamma: float, lam: float) -> None:
+def test_the_sum_of_deltas_is_the_lambda_return_minus_the_value(seed: int, gamma: float, lam: float) -> None:
     random = np.random.default_rng(seed)
     lengths = random.integers(1, 40, 5)
     rewards, values = random.normal(size=lengths.sum()), random.normal(size=lengths.sum())
-    deltas = rewards + gamma * following(values, lengths) - values
+    # G_t = r_t + gamma * (1 - lambda) * V_{t+1} + gamma * lambda * G_{t+1}
+    returns = discounted_sums(rewards + gamma * (1 - lam) * following(values, lengths), lengths, gamma * lam)
     got = generalized_advantages(rewards, values, lengths, gamma=gamma, lam=lam)
-    np.testing.assert_allclose(got, discounted_sums(deltas, lengths, gamma * lam), rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(got, returns - values, rtol=1e-10, atol=1e-10)
 
 
 def test_gae_over_the_policys_own_tokens() -> None:

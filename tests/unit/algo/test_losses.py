@@ -183,7 +183,7 @@ def test_distillation() -> None:
 
 
 def reference(name: str, bundle: Any, batch: TrainBatch) -> tuple[float, np.ndarray]:
-    """The loss of the batch, put together token by token."""
+    """Return loss and gradient of the batch, computed token by token."""
     parameters = current(batch).requires_grad_()
     ready = bundle.prepared(batch)
     weights = bundle.weights(batch)

@@ -59,7 +59,6 @@ def test_a_token_that_the_sampler_thought_impossible_stays_finite() -> None:
 
 
 def test_ppo_clip_is_bit_for_bit_the_textbook_formula() -> None:
-    """So a learning curve does not depend on which of the two was used."""
     random = torch.Generator().manual_seed(0)
     values = torch.randn(4, 20_000, generator=random)
     advantages, weights = values[2], values[3].abs() / 20_000
@@ -102,7 +101,7 @@ def test_ppo_clip() -> None:
 def test_the_clipped_surrogate_of_any_log_ratio() -> None:
     log = torch.tensor([0.0, math.log(2.0), 50.0, -50.0], requires_grad=True)
     terms = clipped_surrogate(log, torch.tensor([1.0, -1.0, -1.0, 1.0]), 0.2, 0.2)
-    # 1: -1; 2 with A < 0 is free: 2; beyond e^20 the ratio stands still: e^20 with A < 0, e^-20 with A > 0, no gradient
+    # 1: -1; 2 with A < 0 is free: 2; beyond e^20 the ratio is clamped: e^20 with A < 0, e^-20 with A > 0, no gradient
     assert terms.loss.tolist() == pytest.approx([-1, 2, math.exp(20), -math.exp(-20)], rel=1e-5)
     terms.loss.sum().backward()
     assert log.grad is not None

@@ -182,7 +182,7 @@ def test_a_file_elsewhere_is_typed_by_the_class_that_it_names(tmp_path: Path) ->
     ):
         config = load(precompose(CONF, "config", given, folder))
         assert (config.harness.time_budget_s, type(config.harness).__name__) == (60, "CodexConfig")  # the experiment's
-        with pytest.raises(ConfigError, match="Did you mean `harness.time_budget_s`"):
+        with pytest.raises(ConfigError, match=r"Did you mean `harness.time_budget_s`"):
             precompose(CONF, "config", [*given, "harness.time_budget=1"], folder)
     mine.write_text("_target_: rl_agent.harnesses.codex.CodexConfig\ntool: [exec_command]\n")
     with pytest.raises(ConfigError, match=r"unknown key `tool`.*Did you mean `tools`"):
