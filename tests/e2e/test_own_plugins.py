@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(600)]
 ROOT = Path(__file__).parents[2]
 SEARCH_PATH = "hydra.searchpath=[pkg://own_plugins.conf]"
 CHOICES = (
-    *("algo/loss=tanh", "algo/advantage=median", "grader=small_patch"),
+    *("algo/loss=tanh", "algo/advantage=fixed_baseline", "grader=small_patch"),
     *("harness=shell", "sandbox=logged", "data=chores"),
 )
 
@@ -52,6 +52,7 @@ def test_a_run_uses_six_plug_ins_of_another_package(installed: Path, tmp_path: P
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
     metrics = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert len(metrics) == 2
+    assert all(step["train/grad_norm"] > 0 for step in metrics)  # the loss and the advantage made a step
     rollouts = [
         json.loads(line)
         for path in sorted((tmp_path / "run" / "rollouts").glob("step_*.jsonl"))
