@@ -58,10 +58,8 @@ def test_a_run_uses_six_plug_ins_of_another_package(installed: Path, tmp_path: P
         for path in sorted((tmp_path / "run" / "rollouts").glob("step_*.jsonl"))
         for line in path.read_text().splitlines()
     ]
-    assert {
-        one["task"]["task_id"].split("-")[0] if isinstance(one["task"], dict) else one["task"] for one in rollouts
-    } == {"chore"}
-    assert all(0.5 <= one["verdict"]["reward"] < 1.0 for one in rollouts)
+    assert all(one["task_id"].startswith("chore-") and one["status"] == "solved" for one in rollouts)
+    assert all(0.5 <= one["reward"] < 1.0 for one in rollouts)  # solved, with a price on the length
     assert len(boots.read_text().splitlines()) >= 2 * len(rollouts)  # the agent's and the grading's
 
 
