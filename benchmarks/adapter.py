@@ -1,6 +1,6 @@
 """What the adapter costs: time of a turn by length of history, turns a second of many sessions, stalls of its event loop.
 
-    .venv/bin/python benchmarks/adapter.py --sessions 64 --json docs/results/adapter.json
+    .venv/bin/python -m benchmarks.adapter --sessions 64 --json docs/results/adapter.json
 
 Client and engine are processes of their own; the engine answers at once, and a vocabulary of Qwen's size is used. Bounds: a turn
 at 5k, 40k and 120k tokens of history takes at most 3, 6 and 12 ms (median); 64 sessions growing to 16k tokens make at least
@@ -24,8 +24,6 @@ import aiohttp
 import numpy as np
 import orjson
 from aiohttp import web
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.agents import WORDS, Claude, Results
 from rl_agent.adapters.anthropic_messages import AnthropicMessages

@@ -1,4 +1,4 @@
-"""Cost of each named algorithm relative to a textbook PPO clip, on a million tokens: `python benchmarks/algo.py [--json] [--tokens N]`.
+"""Cost of each named algorithm relative to a textbook PPO clip, on a million tokens: `python -m benchmarks.algo [--json] [--tokens N]`.
 
 Measures advantages, corrections, weights, and the loss forward and backward. Both run in turns, and the best time of each counts,
 because other load on the machine only adds time. Memory is the rise of the peak resident set, in units of the batch's [T] arrays
@@ -12,15 +12,12 @@ import ctypes
 import gc
 import json
 import math
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from rl_agent.algo.base import LossInput
 from rl_agent.algo.batch import RolloutFacts, TrainBatch

@@ -1,6 +1,6 @@
 """Does the embedded default learn? Runs it for each harness and seed, one after the other, and states the figures.
 
-    .venv/bin/python benchmarks/learning.py --harness claude_code codex --seeds 0 1 2 --json docs/results/learning.json
+    .venv/bin/python -m benchmarks.learning --harness claude_code codex --seeds 0 1 2 --json docs/results/learning.json
 
 Bounds: the exact probability of the right trajectory on the held-out set rises by at least 0.25, and the mean reward of the
 last three steps is at least 0.15 above that of the first three. Exit code 1 if a run misses one.
@@ -15,8 +15,6 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.runs import recorded_steps, run, statuses
 

@@ -1,6 +1,6 @@
 """What overlapping sampling and training gains on the real stack, and whether it still learns as much.
 
-    .venv/bin/python benchmarks/overlap.py --seeds 0 1 2 --json docs/results/overlap.json
+    .venv/bin/python -m benchmarks.overlap --seeds 0 1 2 --json docs/results/overlap.json
 
 The embedded default (real CLI, vLLM, Megatron-core) with agents that take as long as real ones do, scaled 30 to 1 (`delayed.py`), once
 with `rollout.mode=sync` and once with `rollout.mode=async algo.max_staleness=2`. Bounds: 1.8 times as many rollouts an hour, and
@@ -15,8 +15,6 @@ import sys
 import tempfile
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.runs import recorded_steps, run, statuses
 

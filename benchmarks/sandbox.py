@@ -1,4 +1,4 @@
-"""How fast sandboxes are: `python benchmarks/sandbox.py --json`. Needs root; everything runs on this machine."""
+"""How fast sandboxes are: `python -m benchmarks.sandbox --json`. Needs root; everything runs on this machine."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import psutil
 from e2b import AsyncSandbox

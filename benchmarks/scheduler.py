@@ -1,6 +1,6 @@
 """How many rollouts an hour the scheduler gets out of a fleet, beside a synchronous loop, and what it costs itself.
 
-    .venv/bin/python benchmarks/scheduler.py --json docs/results/scheduler.json
+    .venv/bin/python -m benchmarks.scheduler --json docs/results/scheduler.json
 
 The scheduler of `rl_agent/rollout/scheduler.py` runs against a simulated clock: agent runs take log-normal times (median 6 min, p95 25 min,
 as measured of real agents) and are ended by the default `harness.time_budget_s` after 30 min, their work graded as it is; a training step takes 120 s and a push 10 s; groups of 8, 8 tasks a step.
@@ -28,8 +28,6 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from rl_agent.rollout.group import Slot
 from rl_agent.rollout.scheduler import Scheduler

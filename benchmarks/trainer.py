@@ -1,6 +1,6 @@
 """What a training step costs against transformers on the same machine, weights and batch: time, memory, padding.
 
-    .venv/bin/python benchmarks/trainer.py --json
+    .venv/bin/python -m benchmarks.trainer --json
 
 A Llama of 135 million parameters (SmolLM2's shape, random weights), float32, one process, segments of 0.5k to 4k tokens with
 the tail of real agent runs. Three processes, one after the other, each make the same step of the same batch (negative
@@ -24,8 +24,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 SHAPE = {
     "model_type": "llama",

@@ -1,6 +1,6 @@
 """How much of what is sampled stays trainable, and in how many segments, whatever the agent program does to its history.
 
-    .venv/bin/python benchmarks/trajectory.py --json docs/results/trajectory.json
+    .venv/bin/python -m benchmarks.trajectory --json docs/results/trajectory.json
 
 Each scenario runs in the forms of Claude Code, Codex and Chat Completions through the adapter's dialect and session; the worst
 of the three is printed. Bounds: share 1.0, the ideal number of segments, expansion 1.0 (tokens of all segments over tokens of
@@ -15,7 +15,6 @@ import gc
 import json
 import random
 import statistics
-import sys
 import tempfile
 import time
 import tracemalloc
@@ -25,8 +24,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.agents import COMPACTION, WIRES, Agent, Echo, Entry, InstantEngine, Results, padded, spaced
 from rl_agent.adapters.record import AdapterLimits, SessionRecord
