@@ -14,7 +14,8 @@ from aiohttp import web
 
 from rl_agent.adapters.build import build_adapter
 from rl_agent.config.adapter import AdapterConfig
-from rl_agent.harnesses.base import Budget, ExitReason, Harness, HarnessResult
+from rl_agent.config.harness import HarnessConfig
+from rl_agent.harnesses.base import Budget, ExitReason, HarnessResult
 from rl_agent.harnesses.claude_code import ClaudeCodeConfig
 from rl_agent.harnesses.codex import CodexConfig
 from rl_agent.tokens.segment import SegmentKind
@@ -121,12 +122,10 @@ async def proxied(target: int, policy: Policy, faults: dict[int, str]) -> AsyncI
         yield proxy
 
 
-def harness(name: str, **changes: Any) -> Harness:
+def harness(name: str, **changes: Any) -> HarnessConfig:
     if name == "claude_code":
-        built: Harness = ClaudeCodeConfig(**{"tools": ["Bash"], "system_prompt": "You fix bugs.", **changes}).build()
-    else:
-        built = CodexConfig(**{"tools": ["exec_command"], "system_prompt": "You fix bugs.", **changes}).build()
-    return built
+        return ClaudeCodeConfig(**{"tools": ["Bash"], "system_prompt": "You fix bugs.", **changes})
+    return CodexConfig(**{"tools": ["exec_command"], "system_prompt": "You fix bugs.", **changes})
 
 
 def call(name: str, command: str) -> str:
@@ -163,7 +162,7 @@ class Outcome:
 
 async def session(
     tmp_path: Path,
-    cli: Harness,
+    config: HarnessConfig,
     script: Callable[[str, int], str],
     *,
     faults: dict[int, str] | None = None,
@@ -175,15 +174,15 @@ async def session(
     policy.slow = slow or set()
     adapter = build_adapter(
         AdapterConfig(linger_s=60.0),
-        harness_dialect=cli.dialect,
+        harness_dialect=config.dialect,
         engine=policy,  # type: ignore[arg-type]
         renderer=renderer,
         sampling=Sampling(max_tokens=4096),
         max_context_tokens=max_context_tokens,
         max_turns=None,
     )
-    provider = local_provider(tmp_path / "state")
-    async with adapter, provider.boot("host", assets=cli.assets, lifetime_s=300) as sandbox:
+    provider, cli = local_provider(tmp_path / "state"), config.build()
+    async with adapter, provider.boot("host", assets=cli.find_assets(), lifetime_s=300) as sandbox:
         await prepare(sandbox, TASK, timeout_s=60)
         await cli.install(sandbox)
         async with proxied(adapter.port, policy, faults or {}) as proxy:

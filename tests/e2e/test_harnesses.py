@@ -53,7 +53,7 @@ def provider(tmp_path: Path) -> LocalProvider:
 
 @asynccontextmanager
 async def workspace(provider: LocalProvider, cli: Harness) -> AsyncIterator[tuple[Sandbox, Any]]:
-    async with provider.boot("host", assets=cli.assets, lifetime_s=120) as sandbox:
+    async with provider.boot("host", assets=cli.find_assets(), lifetime_s=120) as sandbox:
         prepared = await prepare(sandbox, TASK, timeout_s=60)
         await cli.install(sandbox)
         yield sandbox, prepared
@@ -251,7 +251,7 @@ async def test_a_program_that_cannot_run_is_a_harness_error(provider: LocalProvi
     broken.write_bytes(b"\x7fELF nonsense")
     broken.chmod(0o755)
     cli = harness(name, binary=str(broken))
-    assert [type(asset) for asset in cli.assets] == [Asset]
+    assert [type(asset) for asset in cli.find_assets()] == [Asset]
     async with serve(Stub([])) as stub, workspace(provider, cli) as (sandbox, _):
         with pytest.raises(HarnessError, match="could not be started"):
             await run(cli, sandbox, stub)

@@ -45,7 +45,7 @@ async def record(config: Config, task: ToyTask, scratch: Path) -> Rollout:
     async with server.client(address) as engine:
         adapter = build_adapter(
             config.adapter,
-            harness_dialect=harness.dialect,
+            harness_dialect=config.harness.dialect,
             engine=engine,
             renderer=TemplateRenderer(folder),
             sampling=Sampling(max_tokens=64),

@@ -72,7 +72,7 @@ def request(member: int) -> EpisodeRequest:
 async def test_an_episode_that_is_cancelled_is_over_within_five_seconds_at_every_stage(tmp_path: Path) -> None:
     state = tmp_path / "state"
     config, folder = configuration(state), RunFolder(tmp_path / "run")
-    async with cluster(config, folder, WARM_STARTS / "claude_code", "disk", trains=False) as run:
+    async with cluster(config, folder, WARM_STARTS / "claude_code", trains=False) as run:
         assert (await run.run_episode(request(0))).status == "solved"
         quiet = left_on_the_machine(state)
         for stage in STAGES:

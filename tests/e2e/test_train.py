@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rl_agent.embedded.toy import ToyTasks
+from rl_agent.embedded.toy_source import ToyDataConfig
 from rl_agent.tokens.segment import SegmentKind
 from tests.e2e.command import Command
 
@@ -97,7 +97,7 @@ def test_a_killed_run_leaves_nothing_and_resumes_with_the_same_data_order(tmp_pa
     assert [record["step"] for record in after] == [1, 2, 3]
     assert after[:1] == before
     assert all(record["staleness/max"] == 0.0 for record in after)
-    source = ToyTasks(kinds=DEFAULT, image="host").tasks(0)
+    source = ToyDataConfig(kinds=DEFAULT, image="host").build().tasks(0)
     for step in range(1, 4):
         lines = (run.output / "rollouts" / f"step_{step:05d}.jsonl").read_text().splitlines()
         seen = list(dict.fromkeys(json.loads(line)["task_id"] for line in lines))

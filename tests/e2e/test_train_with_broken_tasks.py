@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rl_agent.embedded.toy import ToyTasks
+from rl_agent.embedded.toy_source import ToyDataConfig
 from rl_agent.tasks.task import EvalCmdSpec
 from tests.e2e.command import Command
 
@@ -36,7 +36,7 @@ def row(name: str, task: Task) -> str:
 
 @pytest.mark.long
 def test_a_broken_task_goes_into_quarantine_and_its_place_is_taken_by_the_next(tmp_path: Path) -> None:
-    tasks = itertools.islice(ToyTasks(kinds=["sub", "add", "max", "last"], image="host").tasks(0), 4)
+    tasks = itertools.islice(ToyDataConfig(kinds=["sub", "add", "max", "last"], image="host").build().tasks(0), 4)
     rows = tmp_path / "rows.jsonl"
     rows.write_text("\n".join(map(row, ("one", "broken", "two", "three"), tasks)) + "\n")
     run = Command(

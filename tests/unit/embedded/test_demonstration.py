@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rl_agent.embedded.agent_style import agent_style
 from rl_agent.embedded.demonstration import Demonstrations, encoder
-from rl_agent.embedded.tiny import WARM_STARTS, TinyPolicy, create
+from rl_agent.embedded.tiny import WARM_STARTS, TinyPolicyConfig, create
 from rl_agent.embedded.toy import toy_tasks
 from rl_agent.embedded.toy_kinds import KINDS
 from rl_agent.errors import ConfigError
@@ -91,12 +91,4 @@ def _shipped() -> tuple[TemplateRenderer, Callable[[str], Int32]]:
 
 def test_an_agent_without_a_style_is_named() -> None:
     with pytest.raises(ConfigError, match="`other`"):
-        TinyPolicy(
-            name="tiny",
-            path=None,
-            renderer="template",
-            tool_parser=None,
-            reasoning_parser=None,
-            style="other",
-            warm_start=True,
-        ).folder(WARM_STARTS)
+        TinyPolicyConfig(style="other").build().folder(WARM_STARTS)

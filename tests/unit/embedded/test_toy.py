@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from rl_agent.embedded.toy import ToyTask, ToyTasks, held_out_tasks, toy_tasks
+from rl_agent.embedded.toy import ToyTask, held_out_tasks, toy_tasks
 from rl_agent.embedded.toy_kinds import KINDS
+from rl_agent.embedded.toy_source import ToyDataConfig
 from rl_agent.errors import ConfigError
 
 HELD_OUT = Path(__file__).parent.parent.parent / "golden" / "held_out.jsonl"
@@ -56,13 +57,16 @@ def test_the_statement_names_no_argument() -> None:
 
 
 def test_the_stream_can_be_entered_anywhere() -> None:
-    source = ToyTasks(kinds=DEFAULT, image="host")
+    source = ToyDataConfig(kinds=DEFAULT, image="host").build()
     whole = [task.task_id for task in itertools.islice(source.tasks(5), 20)]
     assert [task.task_id for task in itertools.islice(source.tasks(5, start=8), 12)] == whole[8:]
 
 
 def test_every_step_of_eight_sees_every_kind_once() -> None:
-    kinds = [task.metadata["kind"] for task in itertools.islice(ToyTasks(kinds=DEFAULT, image="host").tasks(0), 16)]
+    kinds = [
+        task.metadata["kind"]
+        for task in itertools.islice(ToyDataConfig(kinds=DEFAULT, image="host").build().tasks(0), 16)
+    ]
     assert sorted(kinds[:8]) == sorted(kinds[8:]) == sorted(DEFAULT)
 
 
@@ -95,4 +99,4 @@ def test_the_held_out_set_is_the_committed_one() -> None:
 
 def test_an_unknown_kind_is_named_with_the_known_ones() -> None:
     with pytest.raises(ConfigError, match=r"`subb`.*sub"):
-        ToyTasks(kinds=["subb"], image="host")
+        ToyDataConfig(kinds=["subb"], image="host").build()

@@ -55,8 +55,8 @@ def test_the_number_of_the_weights_comes_from_the_name_or_the_metrics(run: Path)
 
 
 async def test_a_policy_is_the_models_own_or_the_one_that_is_named(run: Path, tmp_path: Path) -> None:
-    own = await policy_of(composed("job=evaluate"), RunFolder(tmp_path / "new"))
+    own = await policy_of(composed("job=evaluate"), None, RunFolder(tmp_path / "new"))
     assert (own.folder, own.version, own.name) == (WARM_STARTS / "claude_code", 0, "model=tiny")
     export = run / "exports" / "step_00003"
-    named = await policy_of(composed("job=evaluate", f"job.checkpoint={export}"), RunFolder(tmp_path / "new"))
+    named = await policy_of(composed("job=evaluate"), str(export), RunFolder(tmp_path / "new"))
     assert (named.folder, named.version, named.name) == (export, 3, str(export))

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from rl_agent.jobs.checkpoints import Policy
-from rl_agent.jobs.evaluate import EvaluateConfig, summarised, task_rows, told
+from rl_agent.jobs.configs import EvaluateConfig
+from rl_agent.jobs.evaluate import summarised, task_rows, told
 from rl_agent.jobs.pass_at_k import Interval, interval, pass_at_k
 from rl_agent.jobs.tally import TaskTally, totals
 

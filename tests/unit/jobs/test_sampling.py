@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from rl_agent.config.rollout import FailuresConfig
-from rl_agent.embedded.toy import ToyTasks
+from rl_agent.embedded.toy_source import ToyDataConfig
 from rl_agent.errors import ConfigError, InfraError
 from rl_agent.graders.base import Verdict, VerdictStatus
 from rl_agent.jobs.sampling import SamplingLoop
@@ -82,7 +82,7 @@ async def sampled(
     files: list[tuple[int, list[Group]]] = []
     await SamplingLoop(
         records=kept,
-        tasks=itertools.islice(ToyTasks(kinds=["sub", "add"], image="host").tasks(0), plan.tasks),
+        tasks=itertools.islice(ToyDataConfig(kinds=["sub", "add"], image="host").build().tasks(0), plan.tasks),
         run_episode=agent.run,
         on_rollout=lambda rollout: None,
         on_file=lambda number, groups: files.append((number, groups)),
@@ -166,7 +166,7 @@ async def test_records_of_other_tasks_are_refused(tmp_path: Path) -> None:
     kept.done[Slot(position=0, member=0)] = replace(kept.done[Slot(position=0, member=0)], task_id="another")
     sampling = SamplingLoop(
         records=kept,
-        tasks=ToyTasks(kinds=["sub"], image="host").tasks(0),
+        tasks=ToyDataConfig(kinds=["sub"], image="host").build().tasks(0),
         run_episode=Agent().run,
         on_rollout=lambda rollout: None,
         on_file=lambda number, groups: None,
@@ -200,14 +200,14 @@ async def test_a_failed_grading_is_tried_again_without_the_agent_and_a_bug_ends_
 
 def test_a_split_is_its_tasks_once_and_an_endless_source_a_stated_number(tmp_path: Path) -> None:
     config = composed("job=evaluate", "data.split=held_out", "seed=5")
-    count, tasks = tasks_of(ToyTasks(kinds=["sub"], image="host", split=config.data.split), config, None)
+    count, tasks = tasks_of(ToyDataConfig(kinds=["sub"], image="host", split=config.data.split).build(), config, None)
     ids = [task.task_id for task in tasks]
     assert count == len(ids) == 64
     assert ids[0] == "toy-sub-held_out-0-0"  # the same for every seed
 
     class Finite:
         def once(self) -> object:
-            return itertools.islice(ToyTasks(kinds=["sub"], image="host").tasks(0), 3)
+            return itertools.islice(ToyDataConfig(kinds=["sub"], image="host").build().tasks(0), 3)
 
     assert tasks_of(Finite(), config, None)[0] == 3  # type: ignore[arg-type]
     assert tasks_of(Finite(), config, 2)[0] == 2  # type: ignore[arg-type]

@@ -247,6 +247,10 @@ def recipe(name: str, tmp_path: Path, *more: str) -> Config:
     return composed(f"experiment={name}", "job=plan", f"data.path={tmp_path}/tasks.jsonl", *more)
 
 
+def run(config: Config, folder: Path) -> None:
+    config.job.run(config, RunFolder(folder))
+
+
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_passes_check_and_is_planned_without_a_gpu(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -254,7 +258,7 @@ def test_a_recipe_passes_check_and_is_planned_without_a_gpu(
     config = recipe(name, tmp_path)
     assert check(config) == []
     assert check(composed(f"experiment={name}", f"data.path={tmp_path}/tasks.jsonl")) == []  # as job=train
-    plan.run(config, RunFolder(tmp_path))
+    config.job.run(config, RunFolder(tmp_path))
     shown = capsys.readouterr().out
     for part in (
         "memory of one trainer rank",
@@ -280,7 +284,7 @@ def test_the_recipe_of_the_hybrid_model_has_a_layout_that_the_trainer_takes(tmp_
         "output_chunk_tokens=1024",
     )
     config = recipe("swe_qwen3_6_35b_a3b_8nodes", tmp_path, *(f"trainer.{field}" for field in layout))
-    plan.run(config, RunFolder(tmp_path))
+    config.job.run(config, RunFolder(tmp_path))
     record = json.loads((tmp_path / "plan.json").read_text())
     assert record["layout_refused"] == ""
     assert len(record["nodes"]) == 8
@@ -289,15 +293,15 @@ def test_the_recipe_of_the_hybrid_model_has_a_layout_that_the_trainer_takes(tmp_
 def test_what_does_not_fit_is_an_error_with_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     small = ("job.gpu_memory_gb=24",)
     with pytest.raises(ConfigError, match=r"does not fit into memory: a trainer rank needs 50\.\d GB of 21\.6 GB"):
-        plan.run(recipe("swe_qwen3_4b_1node", tmp_path, *small), RunFolder(tmp_path))
-    plan.run(recipe("swe_qwen3_4b_1node", tmp_path, *small, "job.require_fit=false"), RunFolder(tmp_path))
+        run(recipe("swe_qwen3_4b_1node", tmp_path, *small), tmp_path)
+    run(recipe("swe_qwen3_4b_1node", tmp_path, *small, "job.require_fit=false"), tmp_path)
     assert "does not fit: a trainer rank needs" in capsys.readouterr().out
     with pytest.raises(ConfigError, match=r"16 GPUs are asked for.*1 machines x 8"):
-        plan.run(recipe("swe_qwen3_30b_a3b_2nodes", tmp_path, "job.nodes=1"), RunFolder(tmp_path))
+        run(recipe("swe_qwen3_30b_a3b_2nodes", tmp_path, "job.nodes=1"), tmp_path)
 
 
 def test_the_embedded_default_is_planned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = composed("job=plan")
     assert check(config) == []
-    plan.run(config, RunFolder(tmp_path))
+    config.job.run(config, RunFolder(tmp_path))
     assert "no GPU: in main memory" in capsys.readouterr().out

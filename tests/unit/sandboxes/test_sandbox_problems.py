@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rl_agent.config.adapter import AdapterConfig
-from rl_agent.config.grader import EvalCmdConfig
 from rl_agent.config.harness import HarnessConfig
 from rl_agent.config.rollout import RolloutConfig
 from rl_agent.config.schema import Config
+from rl_agent.graders.eval_cmd import EvalCmdConfig
 from rl_agent.sandboxes.docker.provider import DockerSandboxConfig
 from rl_agent.sandboxes.e2b.provider import E2BSandboxConfig
 from rl_agent.sandboxes.local.provider import LocalSandboxConfig

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rl_agent.config.tracking import TrackingConfig, WandbMode
-from rl_agent.embedded.toy import ToyTasks
+from rl_agent.embedded.toy_source import ToyDataConfig
 from rl_agent.errors import ConfigError
 from rl_agent.graders.base import Verdict, VerdictStatus
 from rl_agent.rollout.group import AbortReason, Group, Rollout
@@ -85,7 +85,7 @@ def test_runs_of_a_sweep_share_a_group_and_others_have_none(tmp_path: Path) -> N
 
 
 def test_a_table_of_rollouts_is_bounded_and_shows_every_status(tmp_path: Path) -> None:
-    task = next(ToyTasks(kinds=["sub"], image="host").tasks(0))
+    task = next(ToyDataConfig(kinds=["sub"], image="host").build().tasks(0))
     rollouts = tuple(
         Rollout(
             rollout_id=f"00000-000-{number:02d}",

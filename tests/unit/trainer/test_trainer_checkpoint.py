@@ -8,7 +8,7 @@ import pytest
 from trainer_cases import grpo, random_batch, trainer, weights
 
 from rl_agent.errors import ConfigError
-from rl_agent.weights.disk import DiskSender
+from rl_agent.weights.disk import DiskConfig
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,7 +35,7 @@ def test_three_steps_after_a_resume_equal_those_of_the_uninterrupted_run(
 
 
 def test_a_checkpoint_keeps_the_number_of_the_pushed_weights(tiny_model: Path, tmp_path: Path) -> None:
-    sender = DiskSender(folder=None, keep=2)
+    sender = DiskConfig(folder=None, keep=2).build()
     sender.open(tmp_path, receivers=1)
     with trainer(tiny_model, grpo()) as one:
         update = one.push(sender, 4)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rl_agent.errors import ConfigError, WeightPushError
-from rl_agent.weights.disk import DiskSender
+from rl_agent.weights.disk import DiskConfig, DiskSender
 from rl_agent.weights.safetensors_folder import TensorFolder, write_tensors
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def tensors(value: float, count: int = 3) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def opened(tmp_path: Path, keep: int = 2) -> DiskSender:
-    sender = DiskSender(folder=None, keep=keep)
+    sender = DiskConfig(folder=None, keep=keep).build()
     sender.open(tmp_path, receivers=1)
     return sender
 
@@ -58,7 +58,7 @@ def test_a_version_is_not_visible_before_it_is_whole(tmp_path: Path) -> None:
 
 
 def test_a_configured_folder_holds_each_run_apart_and_close_removes_it(tmp_path: Path) -> None:
-    sender = DiskSender(folder=str(tmp_path / "shared"), keep=2)
+    sender = DiskConfig(folder=str(tmp_path / "shared"), keep=2).build()
     sender.open(tmp_path / "runs" / "first", receivers=1)
     update = sender.send(tensors(1.0), 1)
     assert update.update_info["path"] == str(tmp_path / "shared" / "first" / "v00000001")
@@ -68,9 +68,9 @@ def test_a_configured_folder_holds_each_run_apart_and_close_removes_it(tmp_path:
 
 def test_sending_before_opening_and_a_relative_folder_are_refused(tmp_path: Path) -> None:
     with pytest.raises(WeightPushError, match="open"):
-        DiskSender(folder=None, keep=2).send(tensors(1.0), 1)
+        DiskConfig(folder=None, keep=2).build().send(tensors(1.0), 1)
     with pytest.raises(ConfigError, match="absolute"):
-        DiskSender(folder="weights", keep=2)
+        DiskConfig(folder="weights", keep=2).build()
 
 
 def test_many_tensors_fill_several_files_with_an_index(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import torch
 
 from rl_agent.errors import ConfigError
 from rl_agent.weights.buckets import TensorInfo, plan_buckets, unpack
-from rl_agent.weights.ipc import IpcSender, see
+from rl_agent.weights.ipc import IpcConfig, see
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def test_an_engine_on_other_gpus_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"tensor_parallel is 2.*weights=nccl"):
-        IpcSender(bucket_mb=1).open(tmp_path, receivers=2)
+        IpcConfig(bucket_mb=1).build().open(tmp_path, receivers=2)
 
 
 def receive(info: dict[str, Any]) -> dict[str, torch.Tensor]:
@@ -33,7 +33,7 @@ def receive(info: dict[str, Any]) -> dict[str, torch.Tensor]:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_another_process_sees_what_is_shared_bit_for_bit(tmp_path: Path) -> None:
-    sender = IpcSender(bucket_mb=1)
+    sender = IpcConfig(bucket_mb=1).build()
     sender.open(tmp_path, receivers=1)
     shapes = {"a": (700, 300), "b": (2, 3)}
     tensors = {name: torch.rand(shape, device="cuda") for name, shape in shapes.items()}

@@ -13,7 +13,7 @@ import torch
 from torch._C._distributed_c10d import TCPStore
 
 from rl_agent.weights.buckets import TensorInfo, bucket_bytes, plan_buckets
-from rl_agent.weights.stream import GlooSender, broadcast, gloo_group
+from rl_agent.weights.stream import GlooConfig, broadcast, gloo_group
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +28,7 @@ TIMEOUT_S = 60.0
 
 def send_until_killed(end: Connection) -> None:
     """A trainer whose second tensor never comes."""
-    sender = GlooSender(host="127.0.0.1", port=0, bucket_mb=1, timeout_s=TIMEOUT_S)
+    sender = GlooConfig(host="127.0.0.1", port=0, bucket_mb=1, timeout_s=TIMEOUT_S).build()
     sender.open(Path("unused"), receivers=1)
     end.send(sender.announce(TENSORS, 5))
 

@@ -14,7 +14,7 @@ from torch._C._distributed_c10d import TCPStore
 
 from rl_agent.errors import ConfigError, WeightPushError
 from rl_agent.weights.buckets import TensorInfo, bucket_bytes, pack, plan_buckets, unpack
-from rl_agent.weights.stream import GlooSender, NcclSender, broadcast, gloo_group, nccl_group
+from rl_agent.weights.stream import GlooConfig, GlooSender, NcclConfig, broadcast, gloo_group, nccl_group
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -74,7 +74,7 @@ def receive(update: WeightUpdate, make: Callable[..., Any], device: str) -> dict
 
 @pytest.fixture
 def sender(tmp_path: Path) -> Iterator[GlooSender]:
-    made = GlooSender(host="127.0.0.1", port=0, bucket_mb=1, timeout_s=5.0)
+    made = GlooConfig(host="127.0.0.1", port=0, bucket_mb=1, timeout_s=5.0).build()
     made.open(tmp_path, receivers=1)
     yield made
     made.close()
@@ -99,12 +99,12 @@ def test_a_sender_that_nobody_meets_fails_in_time_and_says_which_weights(sender:
 
 def test_a_bucket_of_nothing_is_a_config_error() -> None:
     with pytest.raises(ConfigError, match="bucket_mb"):
-        GlooSender(host="127.0.0.1", port=0, bucket_mb=0, timeout_s=5.0)
+        GlooConfig(host="127.0.0.1", port=0, bucket_mb=0, timeout_s=5.0).build()
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 def test_what_is_broadcast_between_gpus_arrives_bit_for_bit(tmp_path: Path) -> None:
-    sender = NcclSender(host="127.0.0.1", port=0, bucket_mb=1, timeout_s=60.0)
+    sender = NcclConfig(host="127.0.0.1", port=0, bucket_mb=1, timeout_s=60.0).build()
     sender.open(tmp_path, receivers=1)
     tensors = infos([(torch.float32, (700, 300)), (torch.bfloat16, (2, 3))])
     sent = values(tensors, "cuda:0")
