@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from rl_agent.tokens.template_renderer import TemplateRenderer
 from rl_agent.embedded import tiny
+from rl_agent.tokens.template_renderer import TemplateRenderer
 
 QWEN_SIZE = 151_643
 CONTROL = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>")

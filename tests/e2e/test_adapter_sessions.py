@@ -14,7 +14,6 @@ from aiohttp import web
 
 from rl_agent.adapters.build import build_adapter
 from rl_agent.config.adapter import AdapterConfig
-from rl_agent.config.harness import HarnessConfig
 from rl_agent.harnesses.base import Budget, ExitReason, HarnessResult
 from rl_agent.harnesses.claude_code import ClaudeCodeConfig
 from rl_agent.harnesses.codex import CodexConfig
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rl_agent.adapters.record import SessionRecord
+    from rl_agent.config.harness import HarnessConfig
     from rl_agent.tokens.turn import Generation, Int32
 
 pytestmark = [needs_root, pytest.mark.e2e, pytest.mark.slow]
