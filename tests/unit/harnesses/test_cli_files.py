@@ -71,8 +71,7 @@ def test_fetching_unpacks_only_the_program_and_a_second_time_does_nothing(npm: P
 
 
 def _assets(pin: Pin, cache: Path, **changes: str | None) -> list:  # type: ignore[type-arg]
-    values: dict[str, str | None] = {"binary": None, "cli_tarball": None, "node_tarball": None, "cache_dir": str(cache)}
-    return program_assets(pin, **{**values, **changes})  # type: ignore[arg-type]
+    return program_assets(pin, CodexConfig(cache_dir=str(cache), **changes))
 
 
 def test_a_package_with_another_content_is_refused(npm: Path, tmp_path: Path) -> None:

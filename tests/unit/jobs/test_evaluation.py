@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from rl_agent.config.schema import Config
     from rl_agent.tasks.task import Task
 
 
@@ -50,10 +51,15 @@ def config(**job: Any) -> Any:
     return composed(*(f"job.{name}={value}" for name, value in overrides.items()))
 
 
+def evaluation_of(config: Config, folder: Path, driver: Any, tasks: asyncio.TaskGroup) -> Evaluation:
+    job: Any = config.job
+    return Evaluation(config, job, folder, driver, tasks)
+
+
 async def test_its_figures_go_with_the_first_step_that_ends_after_it(tmp_path: Path) -> None:
     driver: Any = Driver()
     async with asyncio.TaskGroup() as tasks:
-        evaluation = Evaluation(config(), tmp_path, driver, tasks)
+        evaluation = evaluation_of(config(), tmp_path, driver, tasks)
         evaluation.begin(1)
         assert await evaluation.metrics(1) == {}
         evaluation.begin(2)
@@ -78,7 +84,7 @@ async def test_its_figures_go_with_the_first_step_that_ends_after_it(tmp_path: P
 async def test_the_last_step_waits_for_its_evaluation(tmp_path: Path) -> None:
     driver: Any = Driver()
     async with asyncio.TaskGroup() as tasks:
-        evaluation = Evaluation(config(), tmp_path, driver, tasks)
+        evaluation = evaluation_of(config(), tmp_path, driver, tasks)
         evaluation.begin(5)
         tasks.create_task(asyncio.sleep(0.01)).add_done_callback(lambda _: driver.go.set())
         assert (await evaluation.metrics(5))["eval/weight_version"] == 5
@@ -87,7 +93,7 @@ async def test_the_last_step_waits_for_its_evaluation(tmp_path: Path) -> None:
 async def test_one_at_a_time(tmp_path: Path) -> None:
     driver: Any = Driver()
     async with asyncio.TaskGroup() as tasks:
-        evaluation = Evaluation(config(), tmp_path, driver, tasks)
+        evaluation = evaluation_of(config(), tmp_path, driver, tasks)
         for step in (2, 4):
             evaluation.begin(step)
             await asyncio.sleep(0)
@@ -105,7 +111,7 @@ async def test_the_last_weights_are_evaluated_though_the_evaluation_before_is_no
 ) -> None:
     driver: Any = Driver()
     async with asyncio.TaskGroup() as tasks:
-        evaluation = Evaluation(config(steps=4), tmp_path, driver, tasks)
+        evaluation = evaluation_of(config(steps=4), tmp_path, driver, tasks)
         for step in (2, 4):
             evaluation.begin(step)
             await asyncio.sleep(0)
@@ -126,7 +132,7 @@ async def test_an_evaluation_that_ended_during_a_step_does_not_keep_the_next_fro
     driver: Any = Driver()
     driver.go.set()
     async with asyncio.TaskGroup() as tasks:
-        evaluation = Evaluation(config(steps=6), tmp_path, driver, tasks)
+        evaluation = evaluation_of(config(steps=6), tmp_path, driver, tasks)
         evaluation.begin(2)
         await ended(evaluation)
         evaluation.begin(4)

@@ -32,7 +32,8 @@ async def test_the_ledger_is_on_the_disk_before_a_checkpoint_counts_and_its_end_
     folder, trainers, told = RunFolder(tmp_path), Trainers(), []
     driver: Any = RolloutLedger(folder.ledger)
     config = composed("job.save_every=1", "job.keep_checkpoints=1")
-    progress = Progress(config, folder, tracker=nobody, console=nobody, held_out=None, last_step=2)
+    job: Any = config.job
+    progress = Progress(config, job, folder, tracker=nobody, console=nobody, held_out=None, last_step=2)
     for step in (1, 2):
         driver.consumed(Step(number=step - 1, positions=(step,), dropped=()))
         async with asyncio.TaskGroup() as tasks:

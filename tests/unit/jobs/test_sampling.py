@@ -206,6 +206,9 @@ def test_a_split_is_its_tasks_once_and_an_endless_source_a_stated_number(tmp_pat
     assert ids[0] == "toy-sub-held_out-0-0"  # the same for every seed
 
     class Finite:
+        def tasks(self, seed: int, start: int = 0) -> object:
+            raise AssertionError("a finite source is asked for its tasks once")
+
         def once(self) -> object:
             return itertools.islice(ToyDataConfig(kinds=["sub"], image="host").build().tasks(0), 3)
 
