@@ -14,6 +14,7 @@ import pytest
 from rl_agent.cluster.calls import LostActorError
 from rl_agent.cluster.policy_servers import PolicyServers
 from rl_agent.cluster.run_state import RunState
+from rl_agent.config.engine import UpdateMode
 from rl_agent.engine.base import EngineLoad
 from rl_agent.errors import EngineError, InfraError, WeightPushError
 from rl_agent.weights.base import Probe, WeightUpdate
@@ -151,7 +152,9 @@ class World:
         cluster = SimpleNamespace(
             start_timeout_s=5.0, max_restarts=most, restart_window_s=600.0, engine_replicas=replicas
         )
-        config = SimpleNamespace(cluster=cluster, engine=SimpleNamespace(tensor_parallel=2, update_mode=mode))
+        config = SimpleNamespace(
+            cluster=cluster, engine=SimpleNamespace(tensor_parallel=2, update_mode=UpdateMode(mode))
+        )
         self.servers = PolicyServers(
             cast("Any", config),
             make=self.make,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rl_agent.config.grader import Rung
 from rl_agent.errors import GraderError, SandboxError
 from rl_agent.graders.auto import AutoConfig
 from rl_agent.graders.base import VerdictStatus
@@ -219,11 +220,11 @@ async def test_pre_commands_share_a_shell_and_any_line_that_fails_is_a_set_up_er
 
 @needs_root
 async def test_fallbacks_record_which_one_applied_and_start_from_the_pristine_tree(provider: LocalProvider) -> None:
-    solved = await eval_cmd(apply_fallbacks=["3way"]).grade(calc_task(), FIX, provider)
+    solved = await eval_cmd(apply_fallbacks=[Rung.three_way]).grade(calc_task(), FIX, provider)
     assert (solved.status, dict(solved.metadata)) == (VerdictStatus.SOLVED, {"applied": "strict"})
     wrong = FIX.replace(b"a + b", b"a / b")
     assert (
-        await eval_cmd(apply_fallbacks=["3way"]).grade(calc_task(), wrong, provider)
+        await eval_cmd(apply_fallbacks=[Rung.three_way]).grade(calc_task(), wrong, provider)
     ).status is VerdictStatus.APPLY_FAILED
 
 
@@ -242,7 +243,7 @@ async def test_a_fallback_that_half_succeeds_leaves_nothing_to_the_next(provider
     task = calc_task(files={"calc.py": "".join(lines)}, grader=EvalCmdSpec(eval_cmd=check))
     strict = await eval_cmd().grade(task, first + moved, provider)
     assert strict.status is VerdictStatus.APPLY_FAILED
-    fuzzy = await eval_cmd(apply_fallbacks=["3way", "fuzz"]).grade(task, first + moved, provider)
+    fuzzy = await eval_cmd(apply_fallbacks=[Rung.three_way, Rung.fuzz]).grade(task, first + moved, provider)
     assert (fuzzy.status, dict(fuzzy.metadata)) == (VerdictStatus.SOLVED, {"applied": "fuzz"}), fuzzy.log
 
 

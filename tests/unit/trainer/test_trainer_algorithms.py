@@ -23,7 +23,7 @@ from rl_agent.algo.kl.penalty import PenaltyConfig
 from rl_agent.algo.loss.distillation import DistillationConfig
 from rl_agent.algo.shaping.rewards import RewardsConfig
 from rl_agent.config.algo import KlPlace, Need, Proximal
-from rl_agent.embedded.tiny import TinyPolicy, TinyPolicyConfig
+from rl_agent.embedded.tiny import TinyPolicyConfig
 from rl_agent.errors import ConfigError
 from rl_agent.rollout.records import load_segments
 from tests.laws.algorithms import NAMED, algorithm
@@ -66,9 +66,7 @@ def recorded() -> TrainBatch:
 
 def tiny(scratch: Path, style: str) -> Path:
     """The embedded default's policy, with its warm start."""
-    config = TinyPolicyConfig(renderer="template", style=style)
-    fields = {f.name: getattr(config, f.name) for f in dataclasses.fields(config) if f.name != "_target_"}
-    return TinyPolicy(**fields).folder(scratch)
+    return TinyPolicyConfig(style=style).build().folder(scratch)
 
 
 END_TO_END = ("grpo", "ppo", "sft")
