@@ -37,7 +37,7 @@ def number(held: socket.socket) -> int:
 
 
 def is_loopback(host: str | None) -> bool:
-    """Whether a host name means this machine only."""
+    """Return whether a host name is loopback."""
     if host is None:
         return False
     if host == "localhost":

@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 STATE = "state.json"
 PARTIAL = ".partial"
-"""What the names of things end with that are not whole yet."""
+"""Suffix of incomplete files and folders."""
 CONFIG = "config.yaml"
 """The resolved configuration."""
 SUMMARY = "summary.json"
@@ -47,11 +47,11 @@ SUMMARY = "summary.json"
 QUARANTINE = "quarantine.jsonl"
 """Tasks that turned out to be broken, with reasons."""
 PASS_RATES = "pass_rates.jsonl"  # noqa: S105 (no password)
-"""How often each task was solved."""
+"""File with the number of times that each task was solved."""
 LOCK: Final = ".lock"
-"""Who holds it writes in the folder; it says who that is. The kernel takes it back from a process that is killed."""
+"""Lock file of the process that writes the folder. The kernel releases it when the process dies."""
 _NO_LOCKS: Final = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
-"""What a file system answers that has none."""
+"""Errors of a file system without locks."""
 
 
 def write_atomic(path: Path, content: bytes) -> None:
@@ -100,7 +100,7 @@ class RunFolder:
 
     @property
     def ledger(self) -> Path:
-        """What became of every rollout."""
+        """Return the path of the ledger, which records the outcome of every rollout."""
         return self.root / "ledger.jsonl"
 
     @property
@@ -244,7 +244,7 @@ def held(root: Path) -> Iterator[None]:
 
 
 def in_use(root: Path) -> bool:
-    """Whether a process holds the run folder now. Where the file system has no locks, nobody knows: false."""
+    """Return whether a process holds the run folder. Returns False on file systems without locks."""
     try:
         with (root / LOCK).open() as file:
             return not _locked(file, fcntl.LOCK_SH)

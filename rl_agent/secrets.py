@@ -27,7 +27,7 @@ def child_environment(extra: Mapping[str, str]) -> dict[str, str]:
 
 
 def is_root() -> bool:
-    """Whether this process is the superuser."""
+    """Return whether this process runs as root."""
     return os.geteuid() == 0
 
 

@@ -60,7 +60,7 @@ class AnthropicMessages:
         return "anthropic_messages"
 
     def action(self, path: str) -> Action | None:
-        """What a POST to `path` asks for."""
+        """Return the action of a POST to `path`."""
         return {"/v1/messages": Action.GENERATE, "/v1/messages/count_tokens": Action.COUNT_TOKENS}.get(path)
 
     def parse(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> ParsedRequest:
@@ -281,7 +281,7 @@ def _tool(value: Any, place: str) -> ToolSpec:
 
 
 def _asks_for_summary(messages: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether the last user message ends with the compaction text (a system message may follow it)."""
+    """Return whether the last user message ends with the compaction text. A system message may follow it."""
     for entry in reversed(messages):
         if entry.get("role") == "system":
             continue

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 class Action(StrEnum):
-    """What a route asks for."""
+    """Action that a route requests."""
 
     GENERATE = "generate"
     COUNT_TOKENS = "count_tokens"
 
 
 class RefusalReason(StrEnum):
-    """Why a request gets an error instead of a reply."""
+    """Reason that a request gets an error instead of a reply."""
 
     MALFORMED = "malformed"
     """The body is not what the API takes."""
@@ -70,7 +70,7 @@ class ParsedRequest:
     max_tokens: int | None
     """The client's limit; it can only lower ours."""
     size: int = field(init=False)
-    """Of the conversation. Measured where the request is read, which for a large body is a thread."""
+    """Size of the conversation. It is measured where the request is parsed: in a thread for a large body."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "size", self.conversation.size)
@@ -78,7 +78,7 @@ class ParsedRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """What the client gets for one turn. The same reply object answers every retry."""
+    """Reply to the client for one turn. Every retry gets the same object."""
 
     turn_id: str
     text: str
@@ -105,7 +105,7 @@ class Dialect(Protocol):
         """For logs and messages."""
 
     def action(self, path: str) -> Action | None:
-        """What a POST to `path` (below the session's base) asks for; None if the API has no such route."""
+        """Return the action of a POST to `path` (below the session's base), or None if the API has no such route."""
 
     def parse(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> ParsedRequest:
         """Read a request; header names are lower case. Raises RefusedError."""
@@ -126,7 +126,7 @@ class Dialect(Protocol):
         """The refusal in the vendor's envelope, such that a client whose run must end does not retry."""
 
     def error_event(self, refusal: Refusal, *, sent: int) -> bytes:
-        """The same inside a stream that has begun."""
+        """Return the error as an event of a running stream."""
 
     def token_count(self, tokens: int) -> bytes:
         """The answer to COUNT_TOKENS."""

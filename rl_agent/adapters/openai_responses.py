@@ -47,7 +47,7 @@ class OpenAIResponses:
         return "openai_responses"
 
     def action(self, path: str) -> Action | None:
-        """What a POST to `path` asks for."""
+        """Return the action of a POST to `path`."""
         return Action.GENERATE if path in _PATHS else None
 
     def parse(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> ParsedRequest:

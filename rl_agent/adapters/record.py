@@ -1,4 +1,4 @@
-"""What bounds a session, and what it leaves."""
+"""Limits of a session, and its record."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ class AdapterLimits:
     max_context_tokens: int = 96_000
     """Prompt and reply together."""
     max_segment_tokens: int | None = None
-    """What lies beyond in a segment does not train; None: no bound."""
+    """Longest segment that trains; tokens beyond it are excluded. None: no limit."""
     max_body_bytes: int = 32 * 1024 * 1024
     max_concurrent: int = 64
     """Requests of one session at a time, those included whose bodies still come; more are told to come back."""
     linger_s: float = 1.0
-    """How long a generation goes on for a client that went away: clients send a broken request again after half a second."""
+    """Time that a generation continues after its client disconnects. Clients retry a broken request after half a second."""
     drain_s: float = 5.0
-    """How long closing a session waits for requests in flight before it cancels them."""
+    """Time that closing a session waits for running requests before it cancels them."""
 
 
 @dataclass(slots=True, kw_only=True)
 class SessionStats:
-    """What happened in a session, counted."""
+    """Counters of a session."""
 
     requests: int = 0
     """Generations asked for, retries included, those beyond the allowed number not."""
@@ -60,7 +60,7 @@ class SessionStats:
     prompt_tokens: int = 0
     """Sum over turns, as the engine sees them."""
     cached_tokens: int = 0
-    """Of these, not computed again, as far as the engine says."""
+    """Prompt tokens that the engine took from its cache, as far as it reports them."""
     mixed_version_tokens: int = 0
     """Sampled tokens of turns that more than one version of the weights has part in."""
     recomputed_tokens: int = 0
@@ -69,7 +69,7 @@ class SessionStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRecord:
-    """What a closed session leaves."""
+    """Record of a closed session."""
 
     session_id: str
     rollout_id: str
@@ -84,7 +84,7 @@ class SessionRecord:
     """ForkReason -> count."""
     stats: SessionStats
     failure: Exception | None
-    """What broke the session (EngineError, LawError, ConfigError, or a bug); the rollout must not be graded as if all was well."""
+    """Error that broke the session (EngineError, LawError, ConfigError, or an internal error). Its rollout must not be graded as usual."""
 
     @property
     def trainable_share(self) -> float:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 _IDLE_S = 3600.0
-"""How long an idle connection stays open: closing it earlier races with the client's next request."""
+"""Time that an idle connection stays open. Closing earlier races with the client's next request."""
 _BACKLOG = 1024
 _THREAD_BYTES = 2_000_000
 _THREAD_OBJECTS = 4_000
@@ -86,7 +86,7 @@ class AdapterServer:
 
     @property
     def open_sessions(self) -> int:
-        """How many agent runs it serves now."""
+        """Return the number of open agent runs."""
         return len(self._sessions)
 
     async def __aenter__(self) -> Self:

@@ -270,7 +270,7 @@ class Session:
             flight.outcome.set_result(outcome)
 
     def _read(self, prompt: Prompt, generation: Generation) -> tuple[ParsedReply, ParsedReply]:
-        """What the policy says, and what of it the client gets. Changes nothing, so it may run in a thread."""
+        """Parse the policy's reply and build the client's reply. It changes nothing, so it may run in a thread."""
         if not len(generation.tokens):
             raise LawError(f"turn {prompt.turn_id}: the engine sampled no token")
         parsed = self._renderer.parse(
@@ -305,7 +305,7 @@ class Session:
         return reply
 
     def _visible(self, parsed: ParsedReply, generation: Generation) -> ParsedReply:
-        """What the client gets: a reply that is cut, unreadable or empty becomes its raw text, which ends the run cleanly."""
+        """Return the client's reply. A truncated, unreadable or empty reply becomes its raw text, which ends the run cleanly."""
         usable = parsed.content or parsed.tool_calls
         if usable and not parsed.truncated and (not parsed.ill_formed or parsed.tool_calls):
             return parsed

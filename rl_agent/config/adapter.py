@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class HistoryReasoning(StrEnum):
-    """What becomes of the reasoning of earlier turns."""
+    """Handling of the reasoning of earlier turns."""
 
     keep = "keep"
     """It stays in the prompt: one chain, one segment."""
@@ -22,7 +22,7 @@ class AdapterConfig:
     dialect: str = "auto"
     """Dotted path of a Dialect class; `auto`: the one that the harness speaks."""
     bind_host: str = "127.0.0.1"
-    """Where the server listens; sandboxes on other machines need an address that they can reach."""
+    """Address that the server listens on. Sandboxes on other machines need one that they can reach."""
     advertise_host: str | None = None
     """The host name that agents are told; `auto`: the address of the rollout worker's node; null: what the sandbox provider's
     `expose` returns."""
@@ -31,9 +31,9 @@ class AdapterConfig:
     keepalive_s: float = 10.0
     """Time between the events that keep a waiting client from giving up."""
     drain_s: float = 5.0
-    """How long the end of a session waits for requests in flight."""
+    """Time that closing a session waits for running requests."""
     linger_s: float = 1.0
-    """How long a generation goes on for a client that went away: it joins if it sends its request again in this time."""
+    """Time that a generation continues after its client disconnects. A retry within this time gets its result."""
     max_body_mb: int = 32
     max_concurrent: int = 64
     """Most requests of one session at a time; more are told to come back later."""

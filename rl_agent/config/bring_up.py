@@ -16,9 +16,9 @@ class BringUpConfig:
     one, what Ray finds) how the other hosts reach it; `role` becomes the node's label `role=...`, for cluster.worker_nodes and
     the like."""
     port: int = 6379
-    """Of Ray, on the first host. Clusters that share hosts need different ones."""
+    """Port of Ray on the first host. Clusters that share hosts need different ports."""
     ssh: str = "ssh -o BatchMode=yes -o ConnectTimeout=10"
-    """What runs a shell on a host: it is called with the host's name and `bash -s`, and gets a script as its input."""
+    """Command that runs a shell on a host. It is called with the host's name and `bash -s`, and reads a script from stdin."""
     python: str | None = None
     """The Python that has rl_agent, on every host; null: at the same path as here."""
     start_options: str = ""

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class TrainerPlacement(StrEnum):
-    """How the trainer's ranks lie on the nodes: Ray's placement strategies."""
+    """Placement of the trainer's ranks on nodes: Ray's placement strategies."""
 
     pack = "pack"
     """On as few nodes as possible."""
@@ -24,15 +24,15 @@ class ClusterConfig:
     """A Ray cluster."""
 
     address: str | None = None
-    """Of a running Ray cluster, `host:port` or `auto`; null: one is started on this machine and stopped at the end."""
+    """Address of a running Ray cluster, `host:port` or `auto`; null: start one on this machine and stop it at the end."""
     rollout_workers: int = 1
     """Processes that run episodes; each has its own adapter."""
     cpus_per_worker: float = 0.0
-    """What a rollout worker reserves in Ray; 0 on a laptop, where everything shares the cores."""
+    """CPUs that a rollout worker reserves in Ray; 0 on a laptop, where all processes share the cores."""
     worker_nodes: str | None = None
     """`label=value`: the nodes for rollout workers, as labelled with `ray start --labels`; null: any."""
     workers_elsewhere: bool = True
-    """Whether rollout workers run on other nodes when none of `worker_nodes` is alive."""
+    """Run rollout workers on other nodes while none of `worker_nodes` is alive."""
     engine_replicas: int = 1
     """Policy servers with the same weights; a session stays with one of them."""
     engine_gpus: float = 0.0
@@ -46,11 +46,11 @@ class ClusterConfig:
     trainer_nodes: str | None = None
     """`label=value`: the nodes for trainer ranks; null: any."""
     trainer_placement: TrainerPlacement = TrainerPlacement.pack
-    """How the ranks lie on the nodes, where they reserve anything."""
+    """Placement of the ranks, if they reserve resources."""
     colocated: bool = False
     """Each policy server is on the GPU of one trainer rank, and sleeps while the trainer works."""
     max_restarts: int = 3
-    """How often a lost policy server or rollout worker is started again within `restart_window_s`; once more ends the run."""
+    """Restarts of a lost policy server or rollout worker within `restart_window_s`. One more loss ends the run."""
     restart_window_s: float = 600.0
     ship_code: bool = False
     """Send this machine's `rl_agent` to all nodes, instead of using what is installed there."""

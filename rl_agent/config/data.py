@@ -18,7 +18,7 @@ class DataConfig(PlugInConfig):
     """Options that every data source has."""
 
     endless: ClassVar[bool] = True
-    """Whether the source generates tasks without end. If not, it implements `FiniteTaskSource`."""
+    """True if the source generates tasks without end. Otherwise it implements `FiniteTaskSource`."""
     replay: str | None = None
     """A run folder. `job=train` then trains on the rollouts recorded there, step by step, and runs no agent."""
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class UpdateMode(StrEnum):
-    """What becomes of generations that are running when new weights come; docs/scaling.md compares them."""
+    """Handling of running generations when new weights arrive; docs/scaling.md compares the modes."""
 
     drain = "drain"
     """They finish first, with the weights that they began with."""
@@ -30,14 +30,14 @@ class EngineConfig(PlugInConfig):
     """Options that every engine has."""
 
     runs_model: ClassVar[bool] = True
-    """Whether it holds the policy's weights. A scripted engine does not."""
+    """True if it holds the policy's weights. A scripted engine does not."""
     host: str = "auto"
     """Where it listens; `auto`: loopback, or the node's own address in a Ray cluster. Everybody who reaches it can change its
     weights, so keep it on a private network."""
     port: int = 0
     """0: a free one."""
     update_mode: UpdateMode = UpdateMode.drain
-    """What happens to running generations when new weights arrive."""
+    """Handling of running generations when new weights arrive."""
     dtype: str = "auto"
     max_model_len: int | None = None
     """null: `rollout.max_context_tokens`."""

@@ -32,11 +32,11 @@ class GraderConfig(PlugInConfig):
     """Options of every grader: it boots a fresh sandbox, applies the patch, and runs what the task specifies."""
 
     timeout_s: float = 600.0
-    """Of the tests: longer is status `timeout`, reward 0."""
+    """Time limit of the tests. Exceeding it is status `timeout` with reward 0."""
     setup_timeout_s: float = 600.0
-    """Of each part of preparing the clean copy: the repository, all of the task's pre_commands together, the patch."""
+    """Time limit of each set-up stage: the repository, all of the task's pre_commands together, the patch."""
     retries: int = 1
-    """How often a lost sandbox is replaced before the verdict is `infra_error`."""
+    """Number of replacements for a lost sandbox before the verdict is `infra_error`."""
     max_patch_bytes: int = 1 << 20
     max_files: int = 200
     """A patch beyond these limits is `apply_failed`."""
@@ -56,7 +56,7 @@ class GraderConfig(PlugInConfig):
     skipped_pass_to_pass: bool = False
     """Named tests: a test that passed before the fix may be skipped after it."""
     parser_timeout_s: float = 60.0
-    """Of a data set's log parser."""
+    """Time limit of a data set's log parser."""
 
     @override
     def build(self) -> Grader:

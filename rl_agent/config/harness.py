@@ -32,14 +32,14 @@ class HarnessConfig(PlugInConfig):
     node_tarball: str | None = None
     """A Node.js binary distribution (.tar.gz, .tar.xz) to put on the agent's PATH: for CLIs in JavaScript, or for the tasks."""
     cache_dir: str | None = None
-    """Where unpacked CLIs are kept; null: ~/.cache/rl_agent/clis."""
+    """Folder for unpacked CLIs; null: ~/.cache/rl_agent/clis."""
     prompt: str = "{problem_statement}"
     """The agent's prompt; may use {problem_statement}, {task_id} and {workdir}."""
     system_prompt: str | None = None
     """Replaces the CLI's own; null keeps it."""
     tools: list[str] = field(default_factory=list)
     model_name: str = "policy"
-    """What the CLI calls its model. Names that the vendor knows select other prompts and limits."""
+    """Model name that the CLI is given. Names that the vendor knows select other prompts and limits."""
     max_turns: int | None = None
     """The CLI's own limit on replies, Claude Code only; null: none. `rollout.max_turns` bounds every CLI."""
     time_budget_s: float = 1800.0

@@ -17,9 +17,9 @@ class JobConfig(PlugInConfig):
     """Options that every job has, and the job itself."""
 
     trains: ClassVar[bool] = False
-    """Whether it updates the policy, so that the algorithm's parts must fit each other."""
+    """True if the job updates the policy, so that the algorithm's parts must fit each other."""
     samples_to_train: ClassVar[bool] = False
-    """Whether it trains on the log-probabilities of what it samples."""
+    """True if the job trains on the log-probabilities of its own samples."""
     steps: int = 0
     """Training steps in all, those before a resume included; 0 where the job has none."""
 

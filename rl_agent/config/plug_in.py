@@ -27,9 +27,9 @@ class Problem:
     where: str
     """Config key."""
     what: str
-    """What is wrong."""
+    """The problem, as a sentence."""
     fix: str
-    """How to fix it, as an imperative."""
+    """The fix, as an imperative."""
 
     @override
     def __str__(self) -> str:

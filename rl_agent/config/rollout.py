@@ -17,7 +17,7 @@ class SaveRollouts(StrEnum):
 
 @dataclass(kw_only=True)
 class SamplingConfig:
-    """How the policy is sampled; the agent program has no say in it (law 3)."""
+    """Sampling parameters of the policy. The agent CLI cannot change them (law 3)."""
 
     temperature: float = 1.0
     top_p: float = 1.0
@@ -29,12 +29,12 @@ class SamplingConfig:
 
 
 Mode = StrEnum("Mode", ["sync", "one_step_off", "async"])
-"""How sampling and training overlap; see `RolloutConfig.mode`. (Made by a call: `async` is a word of the language.)"""
+"""Overlap of sampling and training; see `RolloutConfig.mode`. (Created by a call because `async` is a keyword.)"""
 
 
 @dataclass(kw_only=True)
 class FailuresConfig:
-    """What is done about rollouts that infrastructure breaks."""
+    """Handling of rollouts that infrastructure breaks."""
 
     backoff_s: float = 2.0
     """Pause before a rollout is tried again; twice as long before each further attempt, a minute at most."""
@@ -48,7 +48,7 @@ class FailuresConfig:
     max_error_rate: float = 0.5
     """Share of the last rollouts that may be broken before they are graded: infrastructure, set-up, own bugs; more end the run."""
     window: int = 100
-    """How many rollouts that share is taken over."""
+    """Number of recent rollouts over which the share is computed."""
     max_bugs: int = 8
     """Rollouts that a bug of ours may break before it ends the run."""
 
@@ -84,7 +84,7 @@ class RolloutConfig:
     guard_s: float | None = None
     """Wall-clock guard over a whole rollout; null: agent + grading + 180 s."""
     retries: int = 2
-    """How often a rollout that infrastructure broke is run again."""
+    """Retries of a rollout that infrastructure broke."""
     workspace_timeout_s: float = 600.0
     """For each of: preparing the repository in a sandbox, all of the task's pre_commands, taking the diff."""
     warm_sandboxes: int = 0

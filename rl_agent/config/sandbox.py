@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Network(StrEnum):
-    """What a sandbox can reach."""
+    """Network access of a sandbox."""
 
     none = "none"
     """Only the ports passed to `Sandbox.expose`."""

@@ -23,7 +23,7 @@ from rl_agent.config.trainer import TrainerConfig
 from rl_agent.config.weights import WeightsConfig
 
 GUARD_MARGIN_S: Final = 180.0
-"""What a rollout may take beyond agent and grading before its guard fires."""
+"""Time that a rollout may take beyond agent and grading before its guard fires."""
 
 
 @dataclass(kw_only=True)
@@ -51,11 +51,11 @@ class Config:
     """A run folder to continue in place from its last checkpoint. `auto`: the newest unfinished run of the same job below
     `output`, or a new run."""
     output: str = "outputs"
-    """Where run folders are made: `<output>/<date>/<time>/`."""
+    """Parent folder of run folders: `<output>/<date>/<time>/`."""
     tuned_for: str | None = None
     """`model.name` of the only model that an experiment's values fit; null: any."""
 
     @property
     def guard_s(self) -> float:
-        """How long a whole rollout may take."""
+        """Return the time limit of a whole rollout."""
         return self.rollout.guard_s or self.harness.time_budget_s + self.grader.timeout_s + GUARD_MARGIN_S

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class WandbMode(StrEnum):
-    """How wandb is used."""
+    """Mode of wandb."""
 
     online = "online"
     """Needs the environment variable WANDB_API_KEY."""

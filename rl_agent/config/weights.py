@@ -20,7 +20,7 @@ class WeightsConfig(PlugInConfig):
     backend: ClassVar[str] = ""
     """Name under which the receiver is registered with vLLM (`--weight-transfer-config`)."""
     same_gpu: ClassVar[bool] = False
-    """Whether it needs trainer and engine on the same GPU."""
+    """True if trainer and engine must share a GPU."""
     host: str = "auto"
     """Where the engine's workers find the trainer's first rank, if they connect to it; `auto`: loopback, or the address of
     its node in a Ray cluster."""

@@ -46,7 +46,7 @@ def replies(task: ToyTask, expression: str, style: AgentStyle) -> list[str]:
 
 
 def opening(task_statement: str, style: AgentStyle) -> Conversation:
-    """What the CLI sends first."""
+    """Return the CLI's first request."""
     messages = (Message(role=Role.SYSTEM, content=SYSTEM_PROMPT), Message(role=Role.USER, content=task_statement))
     return Conversation(messages=messages, tools=style.tools)
 

@@ -58,7 +58,7 @@ class DemonstratorConfig(EngineConfig):
 
 @dataclass(slots=True)
 class _Script:
-    """What a prompt says of its task."""
+    """Task and progress that a prompt describes."""
 
     task: ToyTask
     turns: int

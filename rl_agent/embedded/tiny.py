@@ -151,7 +151,7 @@ def _tokenizer(style: AgentStyle) -> Any:
 
 
 def _corpus(style: AgentStyle, fixed: list[str]) -> Iterator[str]:
-    """What stands between fixed texts: merges must be learnt from the pieces that will really be split."""
+    """Yield the text between fixed phrases. Merges must be learned from the pieces that are really split."""
     for task in itertools.islice(toy_tasks(0, "train", list(KINDS)), CORPUS):
         rng = random.Random(task.task_id)  # noqa: S311 (not for secrets)
         expression = rng.choice([task.right, *task.wrong])

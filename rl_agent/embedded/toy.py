@@ -46,12 +46,12 @@ class ToyTask:
 
     @property
     def problem_statement(self) -> str:
-        """What the agent is told."""
+        """Return the problem statement."""
         return f"Fix {self.file}: {self.function} must {self.kind.sentence}."
 
     @property
     def last_word(self) -> str:
-        """What the hidden test prints at its end: an exit code alone could come from the file under test."""
+        """Last line that the hidden test prints. An exit code alone could come from the file under test."""
         return f"PASS {zlib.crc32(self.task_id.encode()):08x}"
 
     def hidden_test(self) -> str:

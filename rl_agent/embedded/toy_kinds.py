@@ -13,7 +13,7 @@ class BugKind:
     name: str
     arity: int
     sentence: str
-    """What the function must do; names no argument, so that the agent has to read the file."""
+    """Task of the function. It names no argument, so the agent must read the file."""
     right: str
     wrong: tuple[str, str, str]
     samples: tuple[tuple[Any, ...], ...]

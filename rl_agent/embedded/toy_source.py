@@ -32,7 +32,7 @@ class ToySplit(StrEnum):
     train = "train"
     """Endless, by seed."""
     held_out = "held_out"
-    """The same for every seed: the first 64 are the set of `eval/p_right`. Never generated for training."""
+    """Held-out tasks, equal for every seed. The first 64 are the set of `eval/p_right`. Never generated for training."""
 
 
 @dataclass(kw_only=True)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class PauseMode(StrEnum):
-    """What a pause does with running requests (new ones wait)."""
+    """Handling of running requests during a pause. New requests wait."""
 
     WAIT = "wait"
     """They finish first."""
@@ -34,7 +34,7 @@ class EngineLostError(EngineError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineLoad:
-    """How busy an engine is; None where it does not tell."""
+    """Load of an engine. None: the engine does not report it."""
 
     kv_cache_usage: float | None = None
     """Share of the KV cache in use, 0 to 1."""
@@ -45,7 +45,7 @@ class EngineLoad:
 
 
 def total_load(loads: Iterable[EngineLoad]) -> EngineLoad:
-    """Of all replicas: requests summed up, the fullest cache."""
+    """Return the load of all replicas: the sum of requests, the fullest cache."""
     parts = list(loads)
     usages = [part.kv_cache_usage for part in parts if part.kv_cache_usage is not None]
     running = [part.running for part in parts if part.running is not None]
@@ -89,7 +89,7 @@ class Engine(Sampler, Protocol):
         """The pause of a push, ahead of it: for weights that are sent while they are received."""
 
     async def load(self) -> EngineLoad:
-        """How busy it is. Raises EngineError."""
+        """Return the current load. Raises EngineError."""
 
     async def sleep(self) -> None:
         """Give the accelerator's memory back until `wake`; no request may be running."""

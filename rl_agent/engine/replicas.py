@@ -27,12 +27,12 @@ IDLE_S: Final = 900.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaSet:
-    """Where the replicas of an engine are at one moment."""
+    """Addresses of an engine's replicas at one moment."""
 
     addresses: tuple[str | None, ...]
-    """Of each replica; None while it does not serve."""
+    """Address per replica; None while it does not serve."""
     version: int | None = None
-    """Of the weights that all of them have; None before the first push."""
+    """Version of the weights that all replicas have; None before the first push."""
 
 
 @dataclass(slots=True, eq=False)
@@ -44,7 +44,7 @@ class _Client:
 
 @dataclass(slots=True)
 class _Place:
-    """Where a session is, and when it last asked."""
+    """Replica of a session, and the time of its last request."""
 
     replica: int
     asked: float

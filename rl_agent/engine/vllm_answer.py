@@ -14,7 +14,7 @@ from rl_agent.errors import EngineError, LawError
 from rl_agent.tokens.turn import FinishReason, Generation, VersionSpan
 
 UNVERSIONED: Final = 0
-"""What the weights that the server started with count as."""
+"""Version of the weights that the server started with."""
 
 
 class _Token(

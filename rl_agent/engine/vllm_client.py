@@ -96,7 +96,7 @@ class VllmEngine:
         self._version = version
 
     def _salt(self) -> dict[str, str]:
-        """What keeps a prompt from the cached prefixes of other weights, where those are not dropped."""
+        """Return the cache salt that separates a prompt from prefixes cached under other weights, if those are kept."""
         return {"cache_salt": f"v{self._version}"} if self.update_mode is UpdateMode.keep and self._version else {}
 
     async def score(self, tokens: Int32) -> Float32:
@@ -199,7 +199,7 @@ class VllmEngine:
 
 
 def _load(page: str) -> EngineLoad:
-    """What the page of Prometheus metrics says, summed over vLLM's own engines."""
+    """Return the load from the Prometheus metrics page, summed over vLLM's engines."""
     sums: dict[str, float] = {}
     for line in page.splitlines():
         if line.startswith("vllm:"):

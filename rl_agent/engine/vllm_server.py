@@ -36,7 +36,7 @@ _LOG_TAIL: Final = 200
 """Lines of the log that are searched for a reason."""
 _ERROR: Final = re.compile(r"\w*(Error|Exception)\b.*: |\berror: ")
 _ECHO: Final = re.compile(r"[Rr]oot cause above")
-"""What a process says when another one has failed."""
+"""Message of a process that reports the failure of another one."""
 
 
 @dataclass(kw_only=True)
@@ -226,7 +226,7 @@ class VllmServer:
             await process.wait()
 
     def _last_words(self) -> str:
-        """What the log gives as the reason, and where it lies."""
+        """Return the reason that the log gives, and the log's path."""
         if self._log is None or not self._log.is_file():
             return "It left no log."
         lines = [line.strip() for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
@@ -247,7 +247,7 @@ def _own_process_tree(nice: int) -> list[str]:
 
 
 def _set_session_nice(pid: int, nice: int) -> None:
-    """Where Linux schedules by session (autogroup), niceness counts only within one: give the session its own."""
+    """Set the niceness of the whole session. With autogroup scheduling, a process's own niceness counts only within its session."""
     autogroup = Path(f"/proc/{pid}/autogroup")
     if nice and autogroup.exists():
         with contextlib.suppress(OSError):  # a better chance of the core, nothing that a run depends on

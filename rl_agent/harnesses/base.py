@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ExitReason(StrEnum):
-    """How an agent process ended."""
+    """How an agent process ended, as reported by its exit code and output."""
 
     FINISHED = "finished"
     """Exit code 0."""
@@ -37,7 +37,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HarnessResult:
-    """What an agent run left besides its work."""
+    """Result of an agent run besides its work."""
 
     exit_code: int
     reason: ExitReason

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from rl_agent.config.harness import HarnessConfig
 
 BIN_FOLDER: Final = "/opt/rl_agent/bin"
-"""Where the CLIs stand in a sandbox."""
+"""Folder of the CLIs in a sandbox."""
 NODE_FOLDER: Final = "/opt/rl_agent/node"
 PACKAGE_FOLDER: Final = "/opt/rl_agent/packages"
-"""Where CLIs in JavaScript stand, each with all of its package."""
+"""Folder of JavaScript CLIs in a sandbox, each with its whole package."""
 SCRIPT: Final = re.compile(r"(\./)?\w[\w.-]*(/\w[\w.-]*)*")
 READ_BYTES: Final = 1 << 20
 
@@ -73,12 +73,12 @@ PINS: Final = (CLAUDE_CODE, CODEX)
 
 
 def cache_folder(configured: str | None) -> Path:
-    """Where unpacked CLIs are kept between runs."""
+    """Return the folder of unpacked CLIs, which is kept between runs."""
     return Path(configured).expanduser() if configured else Path.home() / ".cache" / "rl_agent" / "clis"
 
 
 def cached_program(pin: Pin, cache: Path) -> Path:
-    """Where the pinned program is once it has been fetched."""
+    """Return the path of the pinned program after it is fetched."""
     return cache / f"{pin.name}-{pin.version}" / pin.program
 
 

@@ -51,7 +51,7 @@ INSTALL: Final = (
 )
 INSTALL_TIMEOUT_S: Final = 60
 API_ERRORS: Final = ("stream disconnected", "Connection failed", "unexpected status 5")
-"""How the last words of one begin that did not reach its API, or only something in between."""
+"""Prefixes of the last message of a run that lost its API connection."""
 
 
 @dataclass(kw_only=True)

@@ -1,4 +1,4 @@
-"""What all CLIs share in a run: the prompt, the PATH, the time budget, the last word of the output."""
+"""Shared parts of an agent run: prompt, PATH, time budget, last line of the output."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class Policy:
     version: int
     """Training steps that made them; 0 where nothing says."""
     name: str
-    """What records call them."""
+    """Name of the policy in records."""
 
 
 async def policy_of(config: Config, checkpoint: str | None, folder: RunFolder) -> Policy:

@@ -38,7 +38,7 @@ class TrainConfig(JobConfig):
     meanwhile, and metrics say which weights were evaluated. 0: none."""
     eval_tasks_every: int = 10
     eval_data: Any = None
-    """What the held-out tasks' data has other than `data`: {path: held_out.jsonl}, or {split: held_out} for toy tasks."""
+    """Fields of `data` that differ for the held-out tasks: {path: held_out.jsonl}, or {split: held_out} for toy tasks."""
     quarantine_after: int = 2
     """A task is left out for the rest of the run after so many set-ups that failed, or so many pairs of equal patches of which
     one was solved and one was not; the run folder's quarantine.jsonl has it."""
@@ -81,7 +81,7 @@ class SftConfig(JobConfig):
     """Demonstrations only: share of right ones. The others are plausible mistakes, so that there is something left to learn."""
     eval_every: int = 100
     export: str | None = None
-    """Where the Hugging Face folder is written; null: `<run folder>/model`."""
+    """Path of the exported Hugging Face folder; null: `<run folder>/model`."""
     half: bool = True
     """Demonstrations only: write the weights in float16, half the size, for a warm start that is shipped."""
 
@@ -142,9 +142,9 @@ class EvaluateConfig(SamplingJobConfig):
     """Measure a policy: pass@k over the tasks of a split."""
 
     rollouts: int = 4
-    """Of each task. The more, the less pass@k varies."""
+    """Rollouts per task. More rollouts make pass@k less noisy."""
     k: list[int] = field(default_factory=lambda: [1, 4])
-    """Of pass@k; none larger than `rollouts`."""
+    """Values of k in pass@k; at most `rollouts`."""
     greedy: bool = False
     """Sample at temperature 0, whatever `rollout.sampling` says; one rollout a task is enough then."""
     interval: Interval = Interval.wilson
@@ -183,9 +183,9 @@ class ValidateConfig(JobConfig):
     """Try every task: its gold patch must pass, and doing nothing must fail."""
 
     tasks: int | None = None
-    """How many; null: each row once, and 50 of a source without end."""
+    """Number of tasks; null: every row once, or 50 tasks of an endless source."""
     passes: int = 2
-    """How often the gold patch must pass, out of as many tries."""
+    """Number of runs of the gold patch, all of which must pass."""
     concurrent: int = 4
     """Tasks at the same time."""
 
@@ -210,11 +210,11 @@ class PlanConfig(JobConfig):
     """Machines; null: the fewest that have room."""
     gpus_per_node: int = 8
     gpu_memory_gb: float = 80.0
-    """Of one GPU, in 1e9 bytes."""
+    """Memory of one GPU, in 1e9 bytes."""
     reserve: float = 0.1
     """Share of it that stays free in the trainer: gaps between allocations, buffers of communication, CUDA's own context."""
     engine_overhead_gb: float = 4.0
-    """What vLLM takes of its share besides weights and cache."""
+    """Memory that vLLM uses besides weights and cache."""
     require_fit: bool = True
     """End with an error where memory does not suffice; false: only say so."""
     assume: Assumptions = field(default_factory=Assumptions)

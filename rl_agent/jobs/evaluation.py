@@ -98,7 +98,7 @@ def evaluation_metrics(rollouts: Sequence[Rollout], version: int) -> dict[str, f
 
 
 def _tell(figures: Mapping[str, float]) -> None:
-    """Of an evaluation that has no step of its own any more: the last step has the figures of the last weights."""
+    """Log the figures of an evaluation that has no step of its own left. The last step reports the last weights."""
     if figures:
         told = ", ".join(f"{name} {value:.3f}" for name, value in figures.items() if name != WEIGHT_VERSION)
         log.warning("the evaluation of weights number %d ended with the run: %s", figures[WEIGHT_VERSION], told)

@@ -1,4 +1,4 @@
-"""How good a policy is, from n rollouts of each task: pass@k, and an interval over tasks. Pure functions."""
+"""pass@k from n rollouts of each task, and a confidence interval over tasks. Pure functions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Interval(StrEnum):
-    """How the confidence interval of a mean over tasks is made."""
+    """Method of the confidence interval of a mean over tasks."""
 
     wilson = "wilson"
     """Wilson's score interval: never of width 0; too wide where a task has several rollouts."""
@@ -23,7 +23,7 @@ class Interval(StrEnum):
 
 
 RESAMPLES: Final = 10_000
-"""Of the bootstrap: its quantiles then vary by less than a percent of the interval's width."""
+"""Bootstrap resamples. Quantiles then vary by less than a percent of the interval's width."""
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:

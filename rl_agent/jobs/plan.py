@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 SYNC: Final = "sync"
 RESIDENT: Final = ("weights", "gradients", "optimizer", "frozen policies", "critic")
-"""What the trainer holds between steps."""
+"""Parts of the trainer's memory that stay allocated between steps."""
 
 
 def run(config: Config, job: PlanConfig, folder: RunFolder) -> None:
@@ -60,7 +60,7 @@ def run(config: Config, job: PlanConfig, folder: RunFolder) -> None:
 
 
 def planned_shape(config: Config, folder: RunFolder) -> ModelShape:
-    """Of `model.path`'s config.json, of what the model's option states, or of the folder that the model makes."""
+    """Return the shape from `model.path`'s config.json, from `model.hf_config`, or from the folder that the model creates."""
     path, stated = config.model.path, config.model.hf_config
     if path is None and stated:
         return shape_of(stated, Path(f"model={config.model.name} (model.hf_config)"))
@@ -68,7 +68,7 @@ def planned_shape(config: Config, folder: RunFolder) -> ModelShape:
 
 
 def refused(config: Config, shape: ModelShape) -> str:
-    """Why the trainer that is installed here would refuse the layout; empty if it would not."""
+    """Return why the installed trainer rejects the layout, or an empty string."""
     try:
         require_legal(config.trainer, shape)
     except ConfigError as error:
@@ -91,7 +91,7 @@ def demanded(config: Config) -> Demand:
 
 
 def memory(config: Config, job: PlanConfig, shape: ModelShape) -> tuple[list[Term], EngineMemory | None]:
-    """Of one GPU of the trainer, and of one of the engine where that is vLLM on a GPU."""
+    """Return the memory of one trainer GPU, and of one engine GPU if vLLM runs on a GPU."""
     algo, trainer = config.algo, config.trainer
     bucket = config.weights.bucket_mb / 1000
     copies = Copies(
@@ -115,7 +115,7 @@ def memory(config: Config, job: PlanConfig, shape: ModelShape) -> tuple[list[Ter
 
 
 def planned_work(config: Config) -> Work:
-    """What one step asks for."""
+    """Return the work of one step."""
     rollout = config.rollout
     return Work(
         rollouts=(rollout.tasks_per_step + rollout.extra_tasks) * (config.algo.group_size + rollout.extra_members),

@@ -1,4 +1,4 @@
-"""What can be known to fail before anything is started, since starting takes a minute."""
+"""Checks that can fail before anything is started, since starting takes a minute."""
 
 from __future__ import annotations
 

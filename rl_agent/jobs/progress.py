@@ -1,4 +1,4 @@
-"""What the train job does around each step: measure, record, checkpoint, and tell the figures of the end."""
+"""Bookkeeping of the train job around each step: measure, record, checkpoint, summarize."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What offline jobs read: the rollouts that a run has recorded, and the reasons why they may not do."""
+"""Checks on recorded rollouts before an offline job reads them."""
 
 from __future__ import annotations
 

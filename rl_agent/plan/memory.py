@@ -49,7 +49,7 @@ def total_gb(terms: list[Term]) -> float:
 def trainer_memory(
     shape: ModelShape, trainer: TrainerConfig, *, longest: int, bucket_gb: float, copies: Copies
 ) -> list[Term]:
-    """Of one trainer rank. `longest`: tokens of the longest segment, which goes alone if it exceeds `micro_batch_tokens`."""
+    """Return the memory of one trainer rank. `longest`: tokens of the longest segment, which runs alone if it exceeds `micro_batch_tokens`."""
     parameters = count_parameters(shape)
     bytes_each = 2 if trainer.precision is Precision.bfloat16 else 4
     tp, pp, ep = trainer.tensor_parallel, trainer.pipeline_parallel, trainer.expert_parallel
@@ -145,24 +145,24 @@ def layer_widths(shape: ModelShape, *, tp: int, split: int) -> list[float]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineMemory:
-    """Of one GPU of a policy server."""
+    """Memory of one GPU of a policy server."""
 
     terms: list[Term]
     """Weights, overhead, and what is left for the key-value cache; a negative rest means that the weights do not fit."""
     cache_gb: float
     bytes_per_token: float
     bytes_per_sequence: float
-    """Of the recurrent states, whatever the length; 0 without linear attention."""
+    """Bytes of recurrent state per sequence, independent of its length; 0 without linear attention."""
 
     def sequences(self, tokens: int) -> float:
-        """How many sequences of that length have room."""
+        """Return the number of sequences of that length that fit into the cache."""
         return max(0.0, self.cache_gb * GB / (self.bytes_per_token * tokens + self.bytes_per_sequence))
 
 
 def engine_memory(
     shape: ModelShape, *, tp: int, bytes_each: int, gpu_gb: float, utilization: float, overhead_gb: float
 ) -> EngineMemory:
-    """Of the share `utilization` of the GPU that vLLM takes: what weights and its own overhead leave is cache."""
+    """Return the memory of one engine GPU. Cache gets the share `utilization` minus weights and overhead."""
     weights = bytes_each * count_parameters(shape).total / tp / GB
     per_token, per_sequence = cache_bytes(shape, tp=tp, bytes_each=bytes_each)
     share = gpu_gb * utilization

@@ -1,4 +1,4 @@
-"""How many parameters a shape has, part by part. Pure arithmetic on `config.json`; no weights are looked at."""
+"""Parameter counts of a shape, part by part. Pure arithmetic on `config.json`, without weights."""
 
 from __future__ import annotations
 

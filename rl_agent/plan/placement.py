@@ -9,7 +9,7 @@ from rl_agent.errors import ConfigError
 
 @dataclass(slots=True, kw_only=True)
 class Node:
-    """What one machine is given."""
+    """Processes and GPUs of one machine."""
 
     gpus_left: float
     trainer_ranks: int = 0

@@ -17,7 +17,7 @@ P95: float = NormalDist().inv_cdf(0.95)
 
 @dataclass(kw_only=True)
 class Assumptions:
-    """What a plan takes for granted about tasks, agents and machines; measure yours with `job=rollout`."""
+    """Assumptions of a plan about tasks, agents and machines. Measure yours with `job=rollout`."""
 
     agent_median_s: float = 360.0
     """Duration of an agent run: log-normal, with this median and 95th percentile (those of real coding agents)."""
@@ -33,14 +33,14 @@ class Assumptions:
     engine_tokens_per_s: float = 1500.0
     """Sampled by one GPU of the policy servers, many conversations at a time."""
     trainer_tflops: float = 200.0
-    """Of one GPU of the trainer, as it really computes: a fifth to two fifths of what it could."""
+    """Achieved TFLOP/s of one trainer GPU: a fifth to two fifths of its peak."""
     push_s: float = 10.0
     """Duration of bringing new weights into the engine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What one step asks for."""
+    """Work of one step."""
 
     rollouts: int
     """Started: those that train, and extra ones."""
@@ -54,7 +54,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """What comes of it."""
+    """Time and tokens of one step."""
 
     agent_mean_s: float
     sampled_tokens: float

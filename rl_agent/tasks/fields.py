@@ -9,7 +9,7 @@ from typing import Any
 
 
 class RowError(ValueError):
-    """What is wrong with a row, naming the field; who knows file and line adds them."""
+    """An invalid field of a row. The caller adds file and line."""
 
 
 def text(row: Mapping[str, Any], *names: str) -> str:

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from rl_agent.tasks.task import GraderSpec
 
 CONDA: Final = "source /opt/miniconda3/bin/activate testbed && python"
-"""How Python is started in the images of SWE-bench and its relatives."""
+"""Python command in the images of SWE-bench and its relatives."""
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
 LONGEST_COMMAND: Final = 96 * 1024
-"""Of a shell command; Linux takes 128 KiB."""
+"""Length limit of a shell command; Linux allows 128 KiB."""
 NO_SCRIPTS: Final = """\
 # sh and Python read this alike: it ends with an error that names the remedy
 raise SystemExit("the row has no run_script and no parser; set data.scripts to the run_scripts folder of SWE-bench Pro")
@@ -42,7 +42,7 @@ json.dump({"tests": [{"name": name, "status": found[name]} for name in found if 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """What a row's reader must know besides the row."""
+    """Context that a row's reader needs besides the row."""
 
     prompt_key: str
     label_key: str

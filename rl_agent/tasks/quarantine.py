@@ -44,7 +44,7 @@ class Quarantine:
         return len(self.reasons)
 
     def holds(self, task_id: str, position: int) -> bool:
-        """Whether the task is left out at this position of the stream."""
+        """Return whether the task is skipped at this position of the stream."""
         return self._since.get(task_id, position + 1) <= position
 
     def add(self, task_id: str, reason: str, detail: str = "") -> None:

@@ -18,7 +18,7 @@ def reverse(patch: str) -> str:
     """The reverse of a text patch. Hunks are read by their line counts, so no content can pass for a header."""
     done: list[str] = []
     added: list[str] = []
-    """What was removed, which is added after what was added is removed."""
+    """Removed lines, which are appended after the added lines are removed."""
     last = done
     old = new = 0
     for line in re.split(r"(?<=\n)", patch):  # no other line ends than git's

@@ -35,7 +35,7 @@ BAD_ROWS_SHOWN: Final = 20
 
 
 class OnBadRow(StrEnum):
-    """What happens to an invalid row."""
+    """Handling of invalid rows."""
 
     error = "error"
     """The run ends before anything starts; all invalid rows are listed."""

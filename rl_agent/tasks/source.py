@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class TaskSource(Protocol):
-    """Where tasks come from. Built by `DataConfig.build`."""
+    """Source of tasks. Built by `DataConfig.build`."""
 
     def tasks(self, seed: int, start: int = 0) -> Iterator[Task]:
         """Return the stream of `seed` from position `start` on. The same arguments give the same tasks, in any process.

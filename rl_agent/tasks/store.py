@@ -19,13 +19,13 @@ class RowStore(Protocol):
     """The rows of one file."""
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return the number of rows."""
 
     def blocks(self) -> Sequence[int]:
         """Lengths of the runs of rows that are cheap to read together."""
 
     def place(self, number: int) -> str:
-        """Where a row stands, for messages."""
+        """Return the location of a row, for messages."""
 
     def read(self, number: int) -> Any:
         """A row as it stands. Raises RowError for one that cannot be read."""

@@ -39,7 +39,7 @@ class F2pSpec:
     test_files: tuple[str, ...] = ()
     """Further files that a patch must not change; those of the named tests and of `test_patch` never count."""
     python: str = "python3"
-    """How Python is started, as shell words: for an environment, `source .../activate env && python`."""
+    """Command that starts Python, as shell words. For an environment: `source .../activate env && python`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ class SweBenchSpec:
 
 
 GraderSpec = EvalCmdSpec | F2pSpec | SweProSpec | SweBenchSpec
-"""How the work on a task is judged. Never in reach of the agent (law 5)."""
+"""Specification of the grading. The agent never has access to it (law 5)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ class Task:
     task_id: str
     problem_statement: str
     image: str
-    """What the sandbox provider boots; `host` is this machine's own read-only file system (provider `local`)."""
+    """Image that the sandbox provider boots. `host` is this machine's read-only file system (provider `local`)."""
     workdir: str
     """Absolute path of the repository in the sandbox."""
     grader: GraderSpec

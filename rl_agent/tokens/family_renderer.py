@@ -69,7 +69,7 @@ class FamilyRenderer:
     def bridge(
         self, last: Turn, new_messages: Sequence[Message], *, tools: Sequence[ToolSpec], has_reasoning: bool
     ) -> Int32 | None:
-        """What follows the recorded tokens; None where the family's template does not allow it."""
+        """Return the tokens that follow the recorded ones, or None if the family's template does not allow it."""
         del has_reasoning  # the library's own retention rules decide
         if any(m.role is Role.ASSISTANT for m in new_messages):
             return None
@@ -102,7 +102,7 @@ class FamilyRenderer:
         return reply or ParsedReply(content=self.text(tokens).strip(), ill_formed=True, truncated=truncated)
 
     def _read(self, found: Any, tokens: Int32, truncated: bool) -> ParsedReply | None:
-        """What the library found, each call read again; None if something of the reply would be missing."""
+        """Return the library's parse with each call read again, or None if it would lose part of the reply."""
         exact = [json_call(attempt) for attempt in found.tool_calls]
         read = [call or rebuilt_call(attempt) for call, attempt in zip(exact, found.tool_calls, strict=True)]
         calls = tuple(call for call in read if call is not None)

@@ -21,7 +21,7 @@ _VALUES: Final = (
     r"<parameter={}>\n?(.*?)\n?</parameter>",  # Qwen 3.5 and later, Nemotron
     r"<arg_key>{}</arg_key>\s*<arg_value>(.*?)</arg_value>",  # GLM
 )
-"""How families write a value, named by its key; what stands in the brackets is the value."""
+"""Pattern of a value, by family key. The group holds the value."""
 
 
 def json_call(attempt: Any) -> ToolCall | None:
@@ -70,5 +70,5 @@ def _with_its_space(block: str, key: str, value: Any) -> Any:
 
 
 def _is_read(attempt: Any) -> bool:
-    """Whether the library found a whole call; names are any JSON value to it."""
+    """Return whether the library found a complete call. It accepts any JSON value as a name."""
     return attempt.status == "ok" and isinstance(attempt.name, str) and bool(attempt.name)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainKey:
-    """What the client says about a request."""
+    """Client's description of a request."""
 
     agent: str = ""
     """The client's id of the sub-agent or thread that asks; empty for the main one. Chains of two agents never mix."""
@@ -27,7 +27,7 @@ class ChainKey:
 
 
 class ForkReason(StrEnum):
-    """Why a request is not simply the next turn of its chain. All but `branched` render a new root in full."""
+    """Reason that a request is not simply the next turn of its chain. All but `branched` render a new root in full."""
 
     BRANCHED = "branched"
     """The turn before it already has another continuation; recorded tokens are kept, and shared ones train once."""
@@ -51,7 +51,7 @@ class ForkReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RootForm:
-    """What tells conversations apart at their beginning."""
+    """Key that tells conversations apart at their beginning."""
 
     tools: bytes
     system: bytes

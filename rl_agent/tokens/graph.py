@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Located:
-    """Where a request stands in the tree. `fingerprint` is equal exactly for requests that are the same (law 7)."""
+    """Position of a request in the tree. Two requests are the same exactly if their `fingerprint` is equal (law 7)."""
 
     key: ChainKey
     conversation: Conversation
@@ -49,18 +49,18 @@ class Located:
     parent_id: str | None
     """The deepest recorded turn that the request contains."""
     new_messages: tuple[Message, ...]
-    """What follows the parent; everything if there is none."""
+    """New messages after the parent turn, or the whole conversation for a root."""
     form: RootForm
 
     @property
     def continues(self) -> bool:
-        """Whether the parent can be continued, as far as the messages tell: only the new ones are rendered then."""
+        """Return whether the messages allow continuing the parent, so that only the new messages are rendered."""
         new = self.new_messages
         return self.parent_id is not None and bool(new) and all(m.role is not Role.ASSISTANT for m in new)
 
     @property
     def size(self) -> int:
-        """Of the new messages: see `Message.size`."""
+        """Return the size of the new messages; see `Message.size`."""
         return sum(m.size for m in self.new_messages)
 
 
@@ -93,7 +93,7 @@ class SessionGraph:
     _by_text: dict[bytes, str] = field(default_factory=dict)
     """`text_key` of a turn's reply -> turn."""
     _by_words: dict[bytes, str] = field(default_factory=dict)
-    """What a turn's reply says, wherever -> turn; enough to know that the client kept it."""
+    """Reply content -> turn. It shows that the client kept the reply."""
     _by_call: dict[str, str] = field(default_factory=dict)
     """Tool-call id -> turn."""
     _roots: dict[str, list[RootForm]] = field(default_factory=dict)
@@ -176,7 +176,7 @@ class SessionGraph:
         )
 
     def _why_root(self, at: Located) -> ForkReason | None:
-        """Why a request begins a chain; None for the first one of its agent."""
+        """Return the reason that a request starts a chain; None for the first request of its agent."""
         if at.parent_id is None:
             roots = self._roots.get(at.key.agent)
             return why_new_root(roots, at.form, at.key, recognised=self._knows(at.conversation)) if roots else None
@@ -219,7 +219,7 @@ class SessionGraph:
         return turn
 
     def holds(self, turn_id: str) -> bool:
-        """Whether the turn is committed."""
+        """Return whether the turn is committed."""
         return turn_id in self._nodes
 
     def delivered(self, turn_id: str) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class ExclusionReason(StrEnum):
-    """Why sampled tokens do not train."""
+    """Reason that sampled tokens do not train."""
 
     CANCELLED = "cancelled"
     """The client went away, or the session was closed, before the reply was whole."""

@@ -65,7 +65,7 @@ class TurnNode:
                 other.superseded = True
 
     def exclusion(self) -> ExclusionReason | None:
-        """Why this turn does not count; a reply that was used counts in any case."""
+        """Return the reason that this turn is excluded. A reply that was used always counts."""
         if self.children or self.acknowledged:
             return None
         if not self.delivered:
@@ -124,7 +124,7 @@ def _segment(leaf: TurnNode, trained: set[str], ledger: Ledger, max_tokens: int 
 
 
 def _repeats(later: tuple[Message, ...], earlier: tuple[Message, ...]) -> bool:
-    """Whether `later` begins with `earlier`, without a reply to it; the last message of `earlier` may have been lengthened."""
+    """Return whether `later` starts with `earlier`, without a reply to it. The last message of `earlier` may be longer in `later`."""
     if len(later) < len(earlier) or not earlier:
         return False
     if len(later) > len(earlier) and later[len(earlier)].role is Role.ASSISTANT:

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _ENTRY: Final = 200
-"""What a message, a call or a tool costs besides its text to hash and to render, in characters."""
+"""Fixed cost of hashing and rendering a message, a call or a tool, in characters."""
 
 
 class Role(StrEnum):
-    """Who speaks."""
+    """Role of a message."""
 
     SYSTEM = "system"
     """Instructions of the agent program; may also stand in the middle of a conversation."""
@@ -32,7 +32,7 @@ class Role(StrEnum):
 
 
 class ToolKind(StrEnum):
-    """How a tool takes its input."""
+    """Input format of a tool."""
 
     FUNCTION = "function"
     """A JSON object."""
@@ -54,7 +54,7 @@ class ToolSpec:
 
     @property
     def size(self) -> int:
-        """What it costs to hash and to render, in characters."""
+        """Return the cost of hashing and rendering, in characters."""
         return _ENTRY + len(self.name) + len(self.description) + len(orjson.dumps(dict(self.parameters)))
 
 
@@ -92,7 +92,7 @@ class Message:
 
     @property
     def size(self) -> int:
-        """What it costs to hash and to render, in characters."""
+        """Return the cost of hashing and rendering, in characters."""
         calls = sum(_ENTRY + len(call.name) + len(call.raw) for call in self.tool_calls)
         return _ENTRY + len(self.content) + len(self.reasoning or "") + calls
 
@@ -106,13 +106,13 @@ class Conversation:
 
     @property
     def size(self) -> int:
-        """What it costs to hash and to render, in characters."""
+        """Return the cost of hashing and rendering, in characters."""
         return sum(message.size for message in self.messages) + sum(tool.size for tool in self.tools)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedReply:
-    """What a renderer reads in sampled tokens."""
+    """Parse of the sampled tokens."""
 
     content: str
     reasoning: str | None = None

@@ -18,7 +18,7 @@ NOT_SAMPLED = -1
 
 
 class SegmentKind(StrEnum):
-    """Where in the agent run a segment comes from."""
+    """Origin of a segment in the agent run."""
 
     MAIN = "main"
     """The conversation that solves the task."""

@@ -61,7 +61,7 @@ def parse_tagged(text: str, *, truncated: bool, in_reasoning: bool = False) -> P
 
 
 def reasoning_is_open(text: str) -> bool:
-    """Whether `text` ends inside reasoning."""
+    """Return whether `text` ends inside reasoning."""
     return text.rfind(THINK_OPEN) > text.rfind(THINK_CLOSE)
 
 
@@ -118,7 +118,7 @@ def call_of(fields: Mapping[str, JsonValue]) -> ToolCall | None:
 
 
 def is_portable(raw: str) -> bool:
-    """Whether a client can read the JSON and send it back: no half of a surrogate pair, no thousandfold nesting."""
+    """Return whether a client can parse the JSON and send it back: no lone surrogate, no extreme nesting."""
     try:
         orjson.loads(raw)
     except (ValueError, UnicodeEncodeError):

@@ -82,7 +82,7 @@ class TemplateRenderer:
     def bridge(
         self, last: Turn, new_messages: Sequence[Message], *, tools: Sequence[ToolSpec], has_reasoning: bool
     ) -> Int32 | None:
-        """What follows the recorded tokens; None where the template does not allow it."""
+        """Return the tokens that follow the recorded ones, or None if the template does not allow it."""
         if any(m.role is Role.ASSISTANT for m in new_messages):
             return None
         if has_reasoning and not self._keep_reasoning and self._drops_reasoning(new_messages):
@@ -119,13 +119,13 @@ class TemplateRenderer:
             )
 
     def _reply_text(self, reply: ParsedReply, tools: Sequence[ToolSpec]) -> str:
-        """How the template writes a reply, from its content to its end of turn."""
+        """Return how the template renders a reply, from its content to its end of turn."""
         text = self._template((_anchor(())[0], reply.as_message()), tools, prompt=False)
         start = max(text.find(reply.content) if reply.content else text.rfind(_anchor(())[0].content), 0)
         return text[start:].partition(self._end_of_turn)[0]
 
     def _is_whole(self, text: str, parsed: ParsedReply, tools: Sequence[ToolSpec]) -> bool:
-        """Whether the calls, written again, hold every letter of the calls as sampled: a parser may cut a value short, or close a call."""
+        """Return whether the re-rendered calls have every letter of the sampled calls. A parser may truncate a value or close a call."""
         try:
             again = self._reply_text(ParsedReply(content=MARK, tool_calls=parsed.tool_calls), tools)
         except ConfigError:
@@ -180,7 +180,7 @@ class TemplateRenderer:
         return text[end + len(self._end_of_turn) :] if end >= 0 else None
 
     def _close(self, last: Turn) -> str:
-        """What ends a turn that was cut off; empty for one that ended itself."""
+        """Return the tokens that end a truncated turn; empty for a complete turn."""
         tokens = last.generation.tokens
         if len(tokens) and int(tokens[-1]) in self._stop_ids:
             return ""
@@ -192,7 +192,7 @@ class TemplateRenderer:
         return text[end:]
 
     def _holds(self, new_messages: Sequence[Message], tools: Sequence[ToolSpec]) -> bool:
-        """Whether a full render of a chain, with tools and a system message, ends in exactly the bridge's tokens."""
+        """Return whether a full render of a chain, with tools and a system message, ends in exactly the bridge's tokens."""
         head = (Message(role=Role.SYSTEM, content="Be brief."), *_anchor(new_messages))
         full = self._template((*head, *new_messages), tools, prompt=True)
         suffix = self._suffix(new_messages)
@@ -230,7 +230,7 @@ class TemplateRenderer:
         return str(min(places)[1])
 
     def _takes_middle_system(self) -> bool:
-        """Whether the template shows a system message that is not the first one."""
+        """Return whether the template renders a system message that is not the first message."""
         self._middle_system = True
         probe = (*_anchor(()), Message(role=Role.SYSTEM, content=_THOUGHT))
         try:
@@ -240,7 +240,7 @@ class TemplateRenderer:
 
 
 def _anchor(new_messages: Sequence[Message]) -> tuple[Message, Message]:
-    """What stands for the chain so far: it must have made the calls that the new messages answer."""
+    """Return a placeholder for the chain so far. It must contain the calls that the new messages answer."""
     calls = tuple(
         ToolCall(id=m.tool_call_id or f"call{i}", name=m.tool_name or "tool", arguments={}, raw="{}")
         for i, m in enumerate(new_messages)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _GENERIC: Final = "TokenizersBackend"
-"""What transformers 5 writes for a tokenizer that is its `tokenizer.json` and nothing else."""
+"""Class that transformers 5 writes for a tokenizer that consists of `tokenizer.json` alone."""
 _REMEDY: Final = "Remedy: point the model at a Hugging Face folder."
 
 

@@ -1,4 +1,4 @@
-"""How tools are shown to the policy: their names and their parameters as JSON-schema functions."""
+"""Rendering of tools for the policy: names and parameters as JSON-schema functions."""
 
 from __future__ import annotations
 

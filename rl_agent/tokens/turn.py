@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class FinishReason(StrEnum):
-    """Why a generation ended."""
+    """Reason that a generation ended."""
 
     STOP = "stop"
     """A stop token; it is the last sampled token."""
@@ -43,7 +43,7 @@ class VersionSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """How tokens are drawn. The config decides; a client can only lower `max_tokens` (law 3)."""
+    """Sampling parameters. The config sets them; a client can only lower `max_tokens` (law 3)."""
 
     temperature: float = 1.0
     top_p: float = 1.0

@@ -18,7 +18,7 @@ _TAG: Final = r"<[^\s<>]+>"
 
 
 def is_whole(sampled: str, read: ParsedReply, written: str) -> bool:
-    """Whether `written`, the calls of `read` in the model's form, holds every letter of `sampled` that is not in its texts."""
+    """Return whether `written`, the calls of `read` in the model's form, has every letter of `sampled` that is not in its texts."""
     missing = _units(sampled) - _units(read.content) - _units(read.reasoning or "")
     again = _units(written.replace(MARK, ""))
     unclosed = [unit for unit in again - missing if unit.startswith("<")]
@@ -26,7 +26,7 @@ def is_whole(sampled: str, read: ParsedReply, written: str) -> bool:
 
 
 def _units(text: str) -> Counter[str]:
-    """How often each tag, letter and digit occurs, escapes resolved; formats differ in the rest, and so do marks of reasoning."""
+    """Count each tag, letter and digit, with escapes resolved. Formats and reasoning marks differ in everything else."""
     plain = re.sub(r"\\u([0-9a-fA-F]{4})", lambda found: chr(int(found[1], 16)), text)
     plain = re.sub(r"\\[nrtbf]", " ", plain)
     tags = re.findall(_TAG, plain)

@@ -1,1 +1,1 @@
-"""What a run shows and records: wandb, the console, metrics.jsonl, the summary."""
+"""Records of a run: wandb, the console, metrics.jsonl, the summary."""

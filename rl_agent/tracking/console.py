@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: a live view on a terminal, plain lines elsewhere, a table at the end."""
+"""Console output of a run: a live view on a terminal, plain lines elsewhere, a table at the end."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ COLUMNS: Final = (
 """Heading, metric, format."""
 
 WIDTH: Final = 160
-"""Of a table where there is no terminal: rich would fold it at 80 characters."""
+"""Table width without a terminal, where rich would fold at 80 characters."""
 
 
 class Console:

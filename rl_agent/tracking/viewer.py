@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rl_agent.tokens.segment import Segment
 
 WIDTH: Final = 160
-"""Where there is no terminal."""
+"""Width without a terminal."""
 TOKENIZER: Final = "tokenizer.json"
 
 

@@ -43,13 +43,13 @@ class MegatronConfig(TrainerConfig):
     beta2: float = 0.95
     eps: float = 1.0e-8
     weight_decay: float = 0.0
-    """Of matrices; norms and biases never decay."""
+    """Weight decay of matrices. Norms and biases never decay."""
     grad_clip: float = 1.0
     """Largest norm of the whole gradient; 0 turns clipping off."""
     threads: int = 0
     """CPU threads of one rank; 0 leaves PyTorch's choice."""
     timeout_s: float = 600.0
-    """How long a rank waits for the others before it gives up."""
+    """Time that a rank waits for the others before it gives up."""
 
     @override
     def build(self) -> MegatronTrainer:

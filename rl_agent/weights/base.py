@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightUpdate:
-    """What the engine must know to fetch one version of the weights (JSON-safe)."""
+    """Information that the engine needs to fetch one version of the weights (JSON-safe)."""
 
     version: int
     update_info: Mapping[str, Any]

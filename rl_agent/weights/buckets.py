@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorInfo:
-    """What is known of a tensor before it comes."""
+    """Name, type and shape of a tensor, known before the tensor arrives."""
 
     name: str
     dtype: torch.dtype
@@ -31,7 +31,7 @@ class TensorInfo:
 
     @classmethod
     def from_json(cls, value: Sequence[Any]) -> TensorInfo:
-        """What `as_json` gave. Raises TypeError, AttributeError for something else."""
+        """Read the result of `as_json`. Raises TypeError, AttributeError for other input."""
         name, dtype, shape = value
         found = getattr(torch, str(dtype))
         if not isinstance(found, torch.dtype):

@@ -95,7 +95,7 @@ class IpcSender:
 
 
 def share(buffer: torch.Tensor) -> list[Any]:
-    """What another process on the same GPU needs to see the buffer (JSON-safe; PyTorch's own handle of a CUDA storage)."""
+    """Return the handle with which another process on the same GPU opens the buffer (JSON-safe; PyTorch's CUDA storage handle)."""
     parts = buffer.untyped_storage()._share_cuda_()  # type: ignore[no-untyped-call]
     return [base64.b64encode(part).decode() if isinstance(part, bytes) else part for part in parts]
 

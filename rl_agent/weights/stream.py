@@ -42,7 +42,7 @@ class GlooConfig(WeightsConfig):
     port: int = 0
     """0: a free one."""
     timeout_s: float = 300.0
-    """How long each half of a push waits for the other."""
+    """Time that each half of a push waits for the other."""
 
     @override
     def build(self) -> StreamSender:
@@ -61,7 +61,7 @@ class NcclConfig(GlooConfig):
 
 
 class StreamSender:
-    """What both backends share. `open`, then `announce` and `send` as often as there are weights, then `close`."""
+    """Shared code of both backends. Call `open`, then `announce` and `send` per push, then `close`."""
 
     def __init__(self, config: GlooConfig) -> None:
         if config.bucket_mb < 1:
@@ -83,7 +83,7 @@ class StreamSender:
         self._receivers = receivers
 
     def announce(self, tensors: Sequence[TensorInfo], version: int) -> WeightUpdate:
-        """What the engine needs to know to receive the next `send`."""
+        """Return the information that the engine needs to receive the next `send`."""
         if self._store is None:
             try:
                 self._store = TCPStore(
@@ -133,7 +133,7 @@ class StreamSender:
 
     @property
     def device(self) -> torch.device:
-        """Where a bucket must lie to be sent."""
+        """Device that a bucket must be on."""
         raise NotImplementedError
 
     def _make_group(self, store: Store, ranks: int) -> Any:

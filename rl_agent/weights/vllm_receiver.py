@@ -70,7 +70,7 @@ def repack_tied_head(model: torch.nn.Module) -> None:
 
 @dataclass
 class NoInit(WeightTransferInitInfo):  # type: ignore[misc]  # vLLM is not checked
-    """What lies somewhere needs no meeting point."""
+    """Empty: files need no rendezvous."""
 
 
 @dataclass
@@ -79,7 +79,7 @@ class DiskUpdate(WeightTransferUpdateInfo):  # type: ignore[misc]  # vLLM is not
 
     path: str
     tensors: int
-    """How many there must be."""
+    """Number of tensors."""
 
 
 class DiskReceiver(LayerwiseReceiver):
@@ -103,19 +103,19 @@ class DiskReceiver(LayerwiseReceiver):
 
 @dataclass
 class StreamInit(WeightTransferInitInfo):  # type: ignore[misc]  # vLLM is not checked
-    """Where the trainer is met; see `StreamSender.announce`."""
+    """Address of the trainer; see `StreamSender.announce`."""
 
     host: str
     port: int
     ranks: int
     timeout_s: float
     first_rank: int = 1
-    """Of this engine's workers; those of other replicas have others."""
+    """Rank offset of this engine's workers. Other replicas have other offsets."""
 
 
 @dataclass
 class StreamUpdate(WeightTransferUpdateInfo):  # type: ignore[misc]  # vLLM is not checked
-    """What is coming."""
+    """Tensors that the trainer announced."""
 
     tensors: list[list[Any]]
     bucket_bytes: int
@@ -175,7 +175,7 @@ class NcclReceiver(StreamReceiver):
 
 @dataclass
 class IpcUpdate(WeightTransferUpdateInfo):  # type: ignore[misc]  # vLLM is not checked
-    """Where the trainer's buffers are; see `IpcSender.send`."""
+    """Handles of the trainer's buffers; see `IpcSender.send`."""
 
     tensors: list[list[Any]]
     bucket_bytes: int

@@ -16,7 +16,7 @@ MOST_BYTES: Final = 32 << 20
 MOST_GROWTH: Final = 256 << 20
 """Bytes that a work tree may gain: git holds a file twice to compress it."""
 LITTLE_GROWTH: Final = 1 << 20
-"""Where no more was gained and yet the disk is full, it is not the agent who filled it."""
+"""If the disk is full although the work tree gained no more than this, the agent did not fill it."""
 TOO_LARGE: Final = 95
 NOT_CAPTURED: Final = b"not captured: "
 """Begins what stands for a patch that is too large, in words."""
@@ -98,7 +98,7 @@ async def capture(sandbox: Sandbox, workspace: Workspace, *, timeout_s: float = 
 
 
 def why_not_captured(patch: bytes) -> str | None:
-    """What `capture` says instead of a patch; None for a patch."""
+    """Return the reason that `capture` reports instead of a patch, or None for a patch."""
     if patch.startswith(NOT_CAPTURED):
         return patch.decode(errors="replace")
     return f"the patch has {MOST_BYTES} bytes or more" if len(patch) >= MOST_BYTES else None

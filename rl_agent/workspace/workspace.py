@@ -66,7 +66,7 @@ SHADOW_ATTRIBUTES: Final = "* -filter\n"
 TEXT_SHOWN: Final = 4000
 COMMANDS_SHOWN: Final = 200
 STATEMENT: Final = "/opt/rl_agent_task/PROBLEM_STATEMENT.md"
-"""Where the agent finds its task besides the prompt: outside the repository, so that it is in no diff."""
+"""Path of the problem statement in the sandbox. It is outside the repository, so no diff contains it."""
 REPOSITORY_EXISTS: Final = 92
 """Exit code of a script that expected to make the repository itself."""
 HISTORY_LEFT: Final = 94
@@ -301,7 +301,7 @@ def _add_file(tar: tarfile.TarFile, folder: str, path: str, content: str | bytes
 
 
 def printed(result: ExecResult, limit: int) -> str:
-    """What a command printed: head and tail, at most `limit` bytes of it."""
+    """Return a command's output: head and tail, at most `limit` bytes."""
     both = result.stdout + (b"\n" if result.stdout and result.stderr else b"") + result.stderr
     if len(both) > limit:
         half = limit // 2

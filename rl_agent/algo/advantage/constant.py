@@ -1,4 +1,4 @@
-"""The same advantage for every token: with a log-likelihood loss this is imitation."""
+"""Equal advantage for every token. With a log-likelihood loss this is imitation learning."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class ConstantConfig(AdvantageConfig):
-    """The same advantage for every token: imitation."""
+    """Equal advantage for every token: imitation learning."""
 
     value: float = 1.0
 

@@ -30,7 +30,7 @@ class RatioLevel(StrEnum):
     sequence = "sequence"
     """One ratio per segment."""
     token = "token"  # noqa: S105  as in text
-    """The same ratio, whose gradient goes through each token alone (GSPO-token)."""
+    """One ratio per segment whose gradient flows through each token alone (GSPO-token)."""
 
 
 @dataclass(kw_only=True)
