@@ -79,7 +79,7 @@ def test_a_data_file_that_is_not_there(tmp_path: Path) -> None:
     (error,) = failing(tmp_path, *WITHOUT_VLLM, "data=jsonl", f"data.path={missing}")
     assert "data.path" in error
     assert str(missing) in error
-    assert "Remedy" in error
+    assert "Give the path of an existing file" in error
     assert not started(tmp_path)
 
 
