@@ -17,7 +17,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from rl_agent.config.names import did_you_mean
-from rl_agent.config.options import RENAMED
+from rl_agent.config.options import RENAMED, TARGET
 from rl_agent.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -96,7 +96,9 @@ def _bad_key(error: ConfigCompositionException, config_name: str) -> str:
     if isinstance(cause, ConfigAttributeError | ConfigKeyError):
         key = str(cause.full_key or cause.key)
         parent, _, name = key.rpartition(".")
-        options = [str(k) for k in cause.parent_node] if isinstance(cause.parent_node, DictConfig) else []
+        options = (
+            [str(k) for k in cause.parent_node if k != TARGET] if isinstance(cause.parent_node, DictConfig) else []
+        )
         if parent == "" and not options:
             options = list(compose(config_name))
         prefix = f"{parent}." if parent else ""

@@ -91,9 +91,14 @@ RENAMED: Final[Mapping[str, str]] = {
     "algo/kl=in_loss": "penalty",
     "algo/kl=in_reward": "penalty_in_reward",
     "algo/loss=dppo_tv": "dppo",
+    "algo/shaping=none": "rewards",
+    **{f"algo/shaping={name}": f"rewards_{name}" for name in ("overlong", "dapo", "length", "format", "tool_error")},
+    "algo/shaping=zero_variance": "rewards_zero_variance",
 }
 """Option of an older version -> its name now."""
 
+TARGET: Final = "_target_"
+"""Key of the config class; no option of a plug-in."""
 _SCHEME: Final = "options"
 
 
@@ -137,9 +142,9 @@ def _names(group: str) -> list[str]:
 def _typed(result: ConfigResult) -> ConfigResult:
     """Merge a file's values over the dataclass that its `_target_` names. Raises ConfigError for keys that it does not have."""
     values = result.config
-    if not isinstance(values, DictConfig) or OmegaConf.is_missing(values, "_target_") or "_target_" not in values:
+    if not isinstance(values, DictConfig) or OmegaConf.is_missing(values, TARGET) or TARGET not in values:
         return result
-    path = str(values["_target_"])
+    path = str(values[TARGET])
     kind = locate(path)
     if not (inspect.isclass(kind) and issubclass(kind, PlugInConfig)):
         raise ConfigError(
@@ -149,7 +154,8 @@ def _typed(result: ConfigResult) -> ConfigResult:
     fields = [field.name for field in dataclasses.fields(kind)]
     for key in map(str, values):
         if key not in fields:
-            raise ConfigError(f"unknown key `{key}` of {path}.{did_you_mean(key, fields)} Keys: {', '.join(fields)}.")
+            keys = ", ".join(field for field in fields if field != TARGET)
+            raise ConfigError(f"unknown key `{key}` of {path}.{did_you_mean(key, fields)} Keys: {keys}.")
     try:
         typed = cast("DictConfig", OmegaConf.merge(OmegaConf.structured(kind), values))
     except OmegaConfBaseException as error:

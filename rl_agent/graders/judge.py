@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 from rl_agent.config.sandbox import Network
 from rl_agent.errors import GraderError, SandboxError, SetupError
 from rl_agent.graders.base import Verdict, VerdictStatus
-from rl_agent.graders.screen import Problem, Screened, in_the_way, protection, screen
+from rl_agent.graders.screen import PatchProblem, Screened, in_the_way, protection, screen
 from rl_agent.graders.signals import Signal, find_signals
 from rl_agent.workspace.capture import why_not_captured
 from rl_agent.workspace.diff import sections, touched_paths
@@ -212,7 +212,7 @@ class PatchGrader:
 
 
 def _inapplicable(reason: str) -> Screened:
-    problem = Problem(status=VerdictStatus.APPLY_FAILED, reason=reason)
+    problem = PatchProblem(status=VerdictStatus.APPLY_FAILED, reason=reason)
     return Screened(patch=b"", sections=(), problem=problem)
 
 

@@ -116,7 +116,7 @@ def protection(files: Iterable[str], *, more: Sequence[str] = (), brought: Itera
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class PatchProblem:
     """Why a patch is not applied at all."""
 
     status: VerdictStatus
@@ -134,7 +134,7 @@ class Screened:
     """Path -> why it was dropped."""
     tampering: bool = False
     """Some of what was dropped is the tests' machinery, not just a test or a build product."""
-    problem: Problem | None = None
+    problem: PatchProblem | None = None
 
 
 def screen(patch: bytes, guard: Protection, *, max_bytes: int, max_files: int) -> Screened:
@@ -145,7 +145,10 @@ def screen(patch: bytes, guard: Protection, *, max_bytes: int, max_files: int) -
     for section in sections(patch):
         if reason := _outside(section):
             return Screened(
-                patch=b"", sections=(), problem=Problem(status=VerdictStatus.TAMPERED, reason=reason), tampering=True
+                patch=b"",
+                sections=(),
+                problem=PatchProblem(status=VerdictStatus.TAMPERED, reason=reason),
+                tampering=True,
             )
         if reason := _escape(section) or in_the_way(section, guard) or _machinery(section) or _shadow(section, guard):
             dropped[section.name] = reason
@@ -164,15 +167,15 @@ def screen(patch: bytes, guard: Protection, *, max_bytes: int, max_files: int) -
     )
 
 
-def _limits(patch: bytes, kept: Sequence[Section], *, max_bytes: int, max_files: int) -> Problem | None:
+def _limits(patch: bytes, kept: Sequence[Section], *, max_bytes: int, max_files: int) -> PatchProblem | None:
     if len(patch) > max_bytes:
         largest = max(kept, key=lambda section: section.size, default=None)
         where = f"; the largest part is {largest.name} with {largest.size}" if largest else ""
         reason = f"the patch has {len(patch)} bytes, more than grader.max_patch_bytes={max_bytes}{where}"
-        return Problem(status=VerdictStatus.APPLY_FAILED, reason=reason)
+        return PatchProblem(status=VerdictStatus.APPLY_FAILED, reason=reason)
     if len(kept) > max_files:
         reason = f"the patch changes {len(kept)} files, more than grader.max_files={max_files}"
-        return Problem(status=VerdictStatus.APPLY_FAILED, reason=reason)
+        return PatchProblem(status=VerdictStatus.APPLY_FAILED, reason=reason)
     return None
 
 
