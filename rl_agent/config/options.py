@@ -18,8 +18,7 @@ import inspect
 import pkgutil
 from typing import TYPE_CHECKING, Final, cast
 
-from hydra._internal.core_plugins.file_config_source import FileConfigSource
-from hydra._internal.core_plugins.importlib_resources_config_source import ImportlibResourcesConfigSource
+from hydra._internal.core_plugins import file_config_source, importlib_resources_config_source
 from hydra._internal.sources_registry import SourcesRegistry
 from hydra.core.config_store import ConfigStore
 from hydra.core.object_type import ObjectType
@@ -110,7 +109,9 @@ def register() -> None:
     Plugins.instance().register(_DeclaredOptions)
     Plugins.instance().register(_Options)
     # Hydra has no public hook on files: the two classes that read them are replaced by ones that type what they read.
-    SourcesRegistry.instance().types |= {_TypedFiles.scheme(): _TypedFiles, _TypedPackage.scheme(): _TypedPackage}
+    SourcesRegistry.instance().types |= {
+        source.scheme(): source for source in (FileConfigSource, ImportlibResourcesConfigSource)
+    }
 
 
 def option_class(group: str, name: str) -> type | None:
@@ -167,15 +168,15 @@ def _typed(result: ConfigResult) -> ConfigResult:
     return result
 
 
-class _TypedFiles(FileConfigSource):
-    """YAML files of a folder."""
+class FileConfigSource(file_config_source.FileConfigSource):
+    """YAML files of a folder. Hydra compares the names of classes: a class with another name is refused in a sweep's processes."""
 
     @override
     def load_config(self, config_path: str) -> ConfigResult:
         return _typed(super().load_config(config_path))
 
 
-class _TypedPackage(ImportlibResourcesConfigSource):
+class ImportlibResourcesConfigSource(importlib_resources_config_source.ImportlibResourcesConfigSource):
     """YAML files of an installed package."""
 
     @override

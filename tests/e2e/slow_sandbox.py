@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rl_agent.embedded.demonstrator import Demonstrator
+from rl_agent.embedded.demonstrator import Demonstrator, DemonstratorConfig
 from rl_agent.sandboxes.local.provider import LocalProvider, LocalSandboxConfig
 from rl_agent.sandboxes.meter import Meter, MeteredSandbox
 
@@ -27,6 +27,12 @@ REACHED = "reached"
 
 def chosen(folder: Path) -> str:
     return (folder / CHOICE).read_text() if (folder / CHOICE).exists() else ""
+
+
+@dataclass(kw_only=True)
+class SlowDemonstratorConfig(DemonstratorConfig):
+    def build(self) -> SlowDemonstrator:
+        return SlowDemonstrator(self)
 
 
 class SlowDemonstrator(Demonstrator):

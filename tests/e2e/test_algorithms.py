@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rl_agent.embedded.tiny import TinyPolicy, TinyPolicyConfig
+from rl_agent.embedded.tiny import TinyPolicyConfig
 from tests.e2e.command import Command
 
 if TYPE_CHECKING:
@@ -66,9 +65,7 @@ def test_a_named_algorithm_takes_two_steps(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_a_policy_learns_from_a_teacher(tmp_path: Path) -> None:
-    config = TinyPolicyConfig(renderer="template", style="codex")
-    fields = {f.name: getattr(config, f.name) for f in dataclasses.fields(config) if f.name != "_target_"}
-    teacher = TinyPolicy(**fields).folder(tmp_path)
+    teacher = TinyPolicyConfig(style="codex").build().folder(tmp_path)
     steps = train(tmp_path / "run", "algo=opd", f"algo.loss.teacher={teacher}")
     assert all(step["train/skipped"] == 0 and "train/teacher_kl" in step for step in steps)
 

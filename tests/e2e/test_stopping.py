@@ -17,7 +17,7 @@ from rl_agent.embedded.toy import toy_tasks
 from rl_agent.rollout.group import EpisodeRequest, Slot
 from rl_agent.run_folder import RunFolder
 from tests.conftest import CONF
-from tests.e2e.slow_sandbox import CHOICE, REACHED, SlowLocalConfig
+from tests.e2e.slow_sandbox import CHOICE, REACHED, SlowDemonstratorConfig, SlowLocalConfig
 from tests.left import mounts
 from tests.local import needs_root
 
@@ -37,7 +37,7 @@ def configuration(state: Path) -> Config:
     """The embedded default without a policy, with slow moments."""
     config = load(precompose(CONF, "config", ["engine=demonstrator", "tracking=none", f"sandbox.state_dir={state}"]))
     config.sandbox = SlowLocalConfig(state_dir=str(state))
-    config.engine._target_ = "tests.e2e.slow_sandbox.SlowDemonstrator"
+    config.engine = SlowDemonstratorConfig(style="claude_code")
     return config
 
 
