@@ -113,11 +113,13 @@ class SamplingLoop:
         records = self.records
         while (file := records.next_file) in self._open:
             whole = len(self._open[file]) * records.plan.members == len(records.plan.slots(file))
-            groups = records.close(self._open[file]) if whole else None
+            groups = records.groups(self._open[file]) if whole else None
             if groups is None:
                 return
             del self._open[file]
+            # Before the records: a run killed in between repeats the metrics, and never has records without them.
             self.on_file(file, groups)
+            records.close(groups)
 
 
 async def sample(

@@ -101,23 +101,25 @@ class SamplingRecords:
         self.done[slot] = rollout
         records.save_one(self.buffer, rollout)
 
-    def close(self, tasks: Sequence[Task]) -> list[Group] | None:
-        """Write the next file if all its rollouts are finished, and return its groups. `tasks`: the tasks of the file."""
+    def groups(self, tasks: Sequence[Task]) -> list[Group] | None:
+        """Return the groups of the next file if all its rollouts are finished. `tasks`: the tasks of the file."""
         slots = self.plan.slots(self.next_file)
         if not slots or not all(slot in self.done for slot in slots):
             return None
         size = self.plan.members
         batches = (slots[start : start + size] for start in range(0, len(slots), size))
-        groups = [
+        return [
             Group(group_id=members[0].group_id, task=task, rollouts=tuple(self.done[slot] for slot in members))
             for task, members in zip(tasks, batches, strict=True)
         ]
+
+    def close(self, groups: Sequence[Group]) -> None:
+        """Write the next file, and remove its rollouts from the buffer."""
         records.save(self.folder, self.next_file, groups, SaveRollouts.all)
-        for slot in slots:
+        for slot in self.plan.slots(self.next_file):
             records.remove_one(self.buffer, slot.rollout_id)
             del self.done[slot]
         self.next_file += 1
-        return groups
 
     def _add(self, rollouts: Sequence[Rollout], slots: Mapping[str, Slot]) -> None:
         for rollout in rollouts:
