@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 from omegaconf import MISSING
 from typing_extensions import override
 
-from rl_agent.config.plug_in import PlugInConfig, Problem
+from rl_agent.config.plug_in import PlugInConfig, Problem, at_least
 from rl_agent.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class KlPlace(StrEnum):
 
 
 @dataclass(kw_only=True)
-class AdvantageConfig(PlugInConfig):
+class AdvantageConfig(PlugInConfig, base=True):
     """Base config of `algo/advantage`: rewards -> advantage of each token."""
 
     needs: ClassVar[frozenset[Need]] = frozenset()
@@ -115,7 +115,7 @@ class AdvantageConfig(PlugInConfig):
 
 
 @dataclass(kw_only=True)
-class LossConfig(PlugInConfig):
+class LossConfig(PlugInConfig, base=True):
     """Base config of `algo/loss`: log-probabilities and advantages -> loss of each token."""
 
     needs: ClassVar[frozenset[Need]] = frozenset()
@@ -137,7 +137,7 @@ class LossConfig(PlugInConfig):
 
 
 @dataclass(kw_only=True)
-class CorrectionConfig(PlugInConfig):
+class CorrectionConfig(PlugInConfig, base=True):
     """Base config of `algo/correction`: weights for the gap between sampler and proximal policy."""
 
     corrects: ClassVar[bool] = True
@@ -167,7 +167,7 @@ class CorrectionConfig(PlugInConfig):
 
 
 @dataclass(kw_only=True)
-class KlConfig(PlugInConfig):
+class KlConfig(PlugInConfig, base=True):
     """Base config of `algo/kl`: penalty for the distance to a reference policy."""
 
     needs: ClassVar[frozenset[Need]] = frozenset()
@@ -194,7 +194,7 @@ class KlConfig(PlugInConfig):
 
 
 @dataclass(kw_only=True)
-class AggregationConfig(PlugInConfig):
+class AggregationConfig(PlugInConfig, base=True):
     """Base config of `algo/aggregation`: weight of each token's loss in the loss of the batch."""
 
     @override
@@ -203,7 +203,7 @@ class AggregationConfig(PlugInConfig):
 
 
 @dataclass(kw_only=True)
-class ShapingConfig(PlugInConfig):
+class ShapingConfig(PlugInConfig, base=True):
     """Base config of `algo/shaping`: additions to the graded rewards, and filters on rollouts."""
 
     @property
@@ -290,14 +290,19 @@ class AlgorithmConfig(PlugInConfig):
 
     @override
     def problems(self, config: Config) -> Iterator[Problem]:
-        """Yield the problems of the six parts, then those of the algorithm itself."""
-        for part in self.parts:
-            yield from part.problems(config)
+        """Yield the problems of the algorithm itself and, where something is trained, those of its six parts."""
         yield from self._out_of_range()
+        for part in self.parts if config.job.trains else ():
+            yield from part.problems(config)
 
     def _out_of_range(self) -> Iterator[Problem]:
-        at_least = {"epochs": 1, "minibatches": 1, "group_size": 1, "lr": 0, "lr_warmup_steps": 0, "lr_min_ratio": 0}
-        for name, least in (at_least | {"max_staleness": 0}).items():
-            value = getattr(self, name)
-            if value < least:
-                yield Problem(f"algo.{name}", f"{value} is less than {least}.", f"Set it to at least {least}.")
+        yield from at_least(
+            1, algo__epochs=self.epochs, algo__minibatches=self.minibatches, algo__group_size=self.group_size
+        )
+        yield from at_least(
+            0,
+            algo__lr=self.lr,
+            algo__lr_warmup_steps=self.lr_warmup_steps,
+            algo__lr_min_ratio=self.lr_min_ratio,
+            algo__max_staleness=self.max_staleness,
+        )

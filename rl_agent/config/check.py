@@ -5,11 +5,12 @@ Here stand the contradictions between groups. A plug-in's own are in `problems()
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from rl_agent.config.check_cluster import cluster_problems
 from rl_agent.config.check_rollout import scheduling_problems
-from rl_agent.config.plug_in import PlugInConfig, Problem
+from rl_agent.config.plug_in import Problem, TargetConfig
 from rl_agent.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -19,15 +20,15 @@ if TYPE_CHECKING:
 
 
 def check(config: Config) -> list[Problem]:
-    """Return everything that cannot work, or would not do what it says. An algorithm counts only where something is trained."""
-    groups = (getattr(config, name) for name in config.__dataclass_fields__ if name != "algo" or config.job.trains)
+    """Return everything that cannot work, or would not do what it says."""
+    groups = (getattr(config, field.name) for field in fields(config))
     return [
         *_model(config),
         *_adapter(config),
         *_rollout(config),
         *scheduling_problems(config),
         *cluster_problems(config),
-        *(problem for group in groups if isinstance(group, PlugInConfig) for problem in group.problems(config)),
+        *(problem for group in groups if isinstance(group, TargetConfig) for problem in group.problems(config)),
     ]
 
 

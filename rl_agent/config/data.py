@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(kw_only=True)
-class DataConfig(PlugInConfig):
+class DataConfig(PlugInConfig, base=True):
     """Options that every data source has."""
 
     endless: ClassVar[bool] = True
@@ -25,7 +25,7 @@ class DataConfig(PlugInConfig):
     @override
     def build(self) -> TaskSource:
         """Return the task source."""
-        raise NotImplementedError(f"{type(self).__name__} does not define build()")
+        raise NotImplementedError
 
     def build_demonstrator(self) -> Demonstrator | None:
         """Return what knows the right trajectories of the tasks, or None if they are unknown."""

@@ -26,7 +26,7 @@ class UpdateMode(StrEnum):
 
 
 @dataclass(kw_only=True)
-class EngineConfig(PlugInConfig):
+class EngineConfig(PlugInConfig, base=True):
     """Options that every engine has."""
 
     runs_model: ClassVar[bool] = True
@@ -48,4 +48,4 @@ class EngineConfig(PlugInConfig):
     @override
     def build(self) -> EngineServer:
         """Return the server, which is also the factory of its clients."""
-        raise NotImplementedError(f"{type(self).__name__} does not define build()")
+        raise NotImplementedError

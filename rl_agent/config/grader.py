@@ -28,7 +28,7 @@ class Rung(StrEnum):
 
 
 @dataclass(kw_only=True)
-class GraderConfig(PlugInConfig):
+class GraderConfig(PlugInConfig, base=True):
     """Options of every grader: it boots a fresh sandbox, applies the patch, and runs what the task specifies."""
 
     timeout_s: float = 600.0
@@ -61,7 +61,7 @@ class GraderConfig(PlugInConfig):
     @override
     def build(self) -> Grader:
         """Return the grader."""
-        raise NotImplementedError(f"{type(self).__name__} does not define build()")
+        raise NotImplementedError
 
     @property
     def sandbox_lifetime_s(self) -> float:

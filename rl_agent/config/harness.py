@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(kw_only=True)
-class HarnessConfig(PlugInConfig):
+class HarnessConfig(PlugInConfig, base=True):
     """Options that every agent CLI has."""
 
     dialect: ClassVar[str] = ""
@@ -23,7 +23,7 @@ class HarnessConfig(PlugInConfig):
     @override
     def build(self) -> Harness:
         """Return the harness."""
-        raise NotImplementedError(f"{type(self).__name__} does not define build()")
+        raise NotImplementedError
 
     binary: str | None = None
     """The CLI's program on this machine; null: the pinned one that `make setup` fetched."""

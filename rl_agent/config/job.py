@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from rl_agent.config.plug_in import PlugInConfig
+from rl_agent.config.plug_in import TargetConfig
 
 if TYPE_CHECKING:
     from rl_agent.config.schema import Config
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(kw_only=True)
-class JobConfig(PlugInConfig):
+class JobConfig(TargetConfig, base=True):
     """Options that every job has, and the job itself."""
 
     trains: ClassVar[bool] = False
-    """True if the job updates the policy, so that the algorithm's parts must fit each other."""
+    """True if the job updates the policy, or plans a job that does, so that the algorithm's parts must fit each other."""
     samples_to_train: ClassVar[bool] = False
     """True if the job trains on the log-probabilities of its own samples."""
     steps: int = 0
@@ -25,4 +25,4 @@ class JobConfig(PlugInConfig):
 
     def run(self, config: Config, folder: RunFolder) -> None:
         """Run the job. Raises: RlAgentError, with one line per error."""
-        raise NotImplementedError(f"{type(self).__name__} does not define run()")
+        raise NotImplementedError

@@ -6,7 +6,7 @@ import dataclasses
 from enum import Enum
 from typing import TYPE_CHECKING, Any, cast, get_type_hints
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from rl_agent.config.names import did_you_mean
@@ -79,7 +79,9 @@ def _unchosen_groups(node: DictConfig, path: str) -> Iterator[str]:
 
 
 def _has_no_option(node: DictConfig) -> bool:
-    """Return whether all groups inside a group are missing, or the node is of a base class that configures nothing."""
+    """Return whether the node is of a base class, which names no plug-in, or all groups inside it are missing."""
     kind = OmegaConf.get_type(node)
+    if getattr(kind, "_target_", None) == MISSING:
+        return True
     inner = [name for name, hint in get_type_hints(kind).items() if dataclasses.is_dataclass(hint)]
     return bool(inner) and all(OmegaConf.is_missing(node, name) for name in inner)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(kw_only=True)
-class ModelConfig(PlugInConfig):
+class ModelConfig(PlugInConfig, base=True):
     """A policy: a folder in Hugging Face layout, and how it is rendered and parsed."""
 
     name: str = MISSING
@@ -38,7 +38,7 @@ class ModelConfig(PlugInConfig):
     @override
     def build(self) -> PolicyFolder:
         """Return the provider of the model's folder."""
-        raise NotImplementedError(f"{type(self).__name__} does not define build()")
+        raise NotImplementedError
 
     @override
     def problems(self, config: Config) -> Iterator[Problem]:

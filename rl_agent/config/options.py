@@ -25,13 +25,13 @@ from hydra.core.object_type import ObjectType
 from hydra.core.plugins import Plugins
 from hydra.plugins.config_source import ConfigLoadError, ConfigResult, ConfigSource
 from hydra.plugins.search_path_plugin import SearchPathPlugin
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import MISSING, DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 from typing_extensions import override
 
 from rl_agent.config.gateway import GatewayRoot
 from rl_agent.config.names import did_you_mean, locate
-from rl_agent.config.plug_in import PlugInConfig
+from rl_agent.config.plug_in import PlugInConfig, TargetConfig
 from rl_agent.config.schema import Config
 from rl_agent.errors import ConfigError
 
@@ -147,7 +147,7 @@ def _typed(result: ConfigResult) -> ConfigResult:
         return result
     path = str(values[TARGET])
     kind = locate(path)
-    if not (inspect.isclass(kind) and issubclass(kind, PlugInConfig)):
+    if not (inspect.isclass(kind) and issubclass(kind, TargetConfig)) or kind._target_ == MISSING:
         raise ConfigError(
             f"_target_={path}: not a plug-in config. Name a dataclass that subclasses its group's base config."
         )

@@ -37,24 +37,29 @@ class Problem:
 
 
 @dataclass(kw_only=True)
-class PlugInConfig:
-    """Options of a plug-in. Subclasses need no `_target_` of their own: it is their dotted path."""
+class TargetConfig:
+    """Options of a class that a configuration chooses. Subclasses need no `_target_` of their own: it is their dotted path."""
 
     _target_: str = MISSING
 
     @override
-    def __init_subclass__(cls) -> None:
-        """Set `_target_`, so that a saved configuration tells which class it configures."""
+    def __init_subclass__(cls, *, base: bool = False) -> None:
+        """Set `_target_`, so that a saved configuration tells which class it configures. A `base` of others has none."""
         cls.__annotations__ = {"_target_": str, **cls.__dict__.get("__annotations__", {})}  # noqa: RUF063
-        cls._target_ = f"{cls.__module__}.{cls.__qualname__}"
-
-    def build(self) -> Any:
-        """Return the plug-in that this config describes."""
-        raise NotImplementedError(f"{type(self).__name__} does not define build()")
+        cls._target_ = MISSING if base else f"{cls.__module__}.{cls.__qualname__}"
 
     def problems(self, config: Config) -> Iterator[Problem]:
         """Yield what cannot work with the rest of the configuration."""
         yield from ()
+
+
+@dataclass(kw_only=True)
+class PlugInConfig(TargetConfig, base=True):
+    """Options of a plug-in, from which it is built. The base config of a group gives `build` its type."""
+
+    def build(self) -> Any:
+        """Return the plug-in that this config describes."""
+        raise NotImplementedError
 
 
 def at_least(least: float, **values: float | None) -> Iterator[Problem]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from rl_agent.config.plug_in import PlugInConfig, Problem
+from rl_agent.config.plug_in import PlugInConfig, Problem, at_least
 from rl_agent.ports import is_loopback
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Network(StrEnum):
 
 
 @dataclass(kw_only=True)
-class SandboxConfig(PlugInConfig):
+class SandboxConfig(PlugInConfig, base=True):
     """Options that every sandbox provider has."""
 
     state_dir: str | None = None
@@ -53,21 +53,15 @@ class SandboxConfig(PlugInConfig):
     @override
     def build(self) -> SandboxProvider:
         """Return the provider."""
-        raise NotImplementedError(f"{type(self).__name__} does not define build()")
+        raise NotImplementedError
 
     @override
     def problems(self, config: Config) -> Iterator[Problem]:
-        yield from self.at_least(boot_concurrency=1)
-
-    def at_least(self, **minimum: int) -> Iterator[Problem]:
-        """Yield a problem for every field that is less than its minimum."""
-        for name, least in minimum.items():
-            if (value := getattr(self, name)) < least:
-                yield Problem(f"sandbox.{name}", f"{value} is less than {least}.", f"Set it to at least {least}.")
+        yield from at_least(1, sandbox__boot_concurrency=self.boot_concurrency)
 
 
 @dataclass(kw_only=True)
-class RemoteSandboxConfig(SandboxConfig):
+class RemoteSandboxConfig(SandboxConfig, base=True):
     """Options of providers whose sandboxes may run on other machines."""
 
     boot_retries: int = 2
@@ -78,7 +72,7 @@ class RemoteSandboxConfig(SandboxConfig):
     @override
     def problems(self, config: Config) -> Iterator[Problem]:
         yield from super().problems(config)
-        yield from self.at_least(boot_retries=0, request_retries=0)
+        yield from at_least(0, sandbox__boot_retries=self.boot_retries, sandbox__request_retries=self.request_retries)
 
     def unreachable_adapter(self, config: Config, *, sandboxes: str, hint: str = "") -> Iterator[Problem]:
         """Yield a problem if sandboxes on other machines cannot reach the adapter. `hint`: another way to fix it."""

@@ -24,7 +24,7 @@ class Precision(StrEnum):
 
 
 @dataclass(kw_only=True)
-class TrainerConfig(PlugInConfig):
+class TrainerConfig(PlugInConfig, base=True):
     """Options that every trainer has: what the planner and the cluster ask for."""
 
     data_parallel: int = 1
@@ -55,4 +55,4 @@ class TrainerConfig(PlugInConfig):
     @override
     def build(self) -> Trainer:
         """Return one rank of the trainer."""
-        raise NotImplementedError(f"{type(self).__name__} does not define build()")
+        raise NotImplementedError

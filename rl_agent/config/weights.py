@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(kw_only=True)
-class WeightsConfig(PlugInConfig):
+class WeightsConfig(PlugInConfig, base=True):
     """Options that every weight transport has."""
 
     backend: ClassVar[str] = ""
@@ -30,4 +30,4 @@ class WeightsConfig(PlugInConfig):
     @override
     def build(self) -> WeightSender:
         """Return the trainer's half."""
-        raise NotImplementedError(f"{type(self).__name__} does not define build()")
+        raise NotImplementedError

@@ -105,7 +105,7 @@ class SftConfig(JobConfig):
 
 
 @dataclass(kw_only=True)
-class SamplingJobConfig(JobConfig):
+class SamplingJobConfig(JobConfig, base=True):
     """Options of jobs that sample rollouts and save them."""
 
     tasks: int | None = None
@@ -219,8 +219,14 @@ class PlanConfig(JobConfig):
     """End with an error where memory does not suffice; false: only say so."""
     assume: Assumptions = field(default_factory=Assumptions)
 
+    trains: ClassVar[bool] = True
+
     @override
     def run(self, config: Config, folder: RunFolder) -> None:
         from rl_agent.jobs.plan import run  # noqa: PLC0415 (Ray is not needed to compose)
 
         run(config, self, folder)
+
+    @override
+    def problems(self, config: Config) -> Iterator[Problem]:
+        yield from at_least(1, job__steps=self.steps)

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from typing_extensions import override
 
 from rl_agent import secrets
-from rl_agent.config.plug_in import Problem
+from rl_agent.config.plug_in import Problem, at_least
 from rl_agent.config.sandbox import Network, RemoteSandboxConfig
 from rl_agent.errors import ConfigError, ImageError, SandboxError
 from rl_agent.ports import is_loopback
@@ -87,7 +87,7 @@ class E2BSandboxConfig(RemoteSandboxConfig):
     @override
     def problems(self, config: Config) -> Iterator[Problem]:
         yield from super().problems(config)
-        yield from self.at_least(max_connections=1)
+        yield from at_least(1, sandbox__max_connections=self.max_connections)
         if not self.has_local_gateway:
             hint = " Or run `python -m rl_agent.sandboxes.gateway` on this machine and set sandbox.api_url to it."
             yield from self.unreachable_adapter(config, sandboxes=f"sandboxes of {self.api_url or 'E2B'}", hint=hint)

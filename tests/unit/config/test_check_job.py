@@ -37,6 +37,16 @@ def test_groups_of_one_can_be_sampled_but_not_trained_on() -> None:
     assert [problem.where for problem in check(composed("algo.group_size=1"))] == ["algo.group_size"]
 
 
+@pytest.mark.parametrize("job", ["rollout", "evaluate", "validate", "plan", "train"])
+def test_no_job_takes_a_group_of_no_rollouts(job: str) -> None:
+    assert "algo.group_size" in {problem.where for problem in check(composed(f"job={job}", "algo.group_size=0"))}
+
+
+def test_a_plan_is_checked_like_the_training_that_it_plans() -> None:
+    assert [problem.where for problem in check(composed("job=plan", "algo.group_size=1"))] == ["algo.group_size"]
+    assert [problem.where for problem in check(composed("job=plan", "job.steps=0"))] == ["job.steps"]
+
+
 def test_a_greedy_evaluation_of_one_rollout_is_fine() -> None:
     assert check(composed("job=evaluate", "job.greedy=true", "job.rollouts=1", "job.k=[1]")) == []
 

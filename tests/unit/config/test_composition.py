@@ -88,6 +88,7 @@ def test_job_sft_brings_its_own_algorithm() -> None:
         (["+foo=1"], "unknown key `foo`"),
         (["+algo.loss.cliphigh=1"], "Did you mean `algo.loss.clip_high`"),
         (["~algo"], "group `algo` has no option chosen"),
+        (["~grader"], "group `grader` has no option chosen"),
         (["harness=null"], "no option `null`"),
         (["algo.lr=abc"], "'abc'.*could not be converted to Float"),
         (["harness.prompt=a=b"], "quoted twice"),
@@ -188,6 +189,9 @@ def test_a_file_elsewhere_is_typed_by_the_class_that_it_names(tmp_path: Path) ->
     with pytest.raises(ConfigError, match=r"unknown key `tool`.*Did you mean `tools`"):
         precompose(CONF, "config", ["harness=mine"], str(tmp_path))
     mine.write_text("_target_: rl_agent.harnesses.codex.Codex\n")
+    with pytest.raises(ConfigError, match="not a plug-in config"):
+        precompose(CONF, "config", ["harness=mine"], str(tmp_path))
+    mine.write_text("_target_: rl_agent.config.harness.HarnessConfig\n")
     with pytest.raises(ConfigError, match="not a plug-in config"):
         precompose(CONF, "config", ["harness=mine"], str(tmp_path))
     mine.write_text("_target_: no_such_package.Mine\n")
