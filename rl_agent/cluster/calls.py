@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Protocol, TypeVar, overload
 
 import ray
 from ray.exceptions import ObjectLostError, RayActorError, RayError, RayTaskError
@@ -55,15 +55,29 @@ class Actor:
             ray.kill(self._handle)
 
 
+@overload
 def remote(
     process: RemoteProcess, method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]], *, ends: bool = False
-) -> Callable[P, Coroutine[Any, Any, R]]:
-    """Return `method` (of the actor's class) bound to a process, for positional arguments. See `RemoteProcess.call`."""
+) -> Callable[P, Coroutine[Any, Any, R]]: ...
 
-    async def call(*arguments: P.args, **named: P.kwargs) -> R:
+
+@overload
+def remote(
+    process: RemoteProcess, method: Callable[Concatenate[Any, P], R], *, ends: bool = False
+) -> Callable[P, Coroutine[Any, Any, R]]: ...
+
+
+def remote(
+    process: RemoteProcess, method: Callable[..., Any], *, ends: bool = False
+) -> Callable[..., Coroutine[Any, Any, Any]]:
+    """Return `method` (of the actor's class, async or not) bound to a process, for positional arguments.
+
+    See `RemoteProcess.call`.
+    """
+
+    async def call(*arguments: Any, **named: Any) -> Any:
         assert not named, f"{method.__name__}: remote calls take positional arguments only"
-        found: R = await process.call(method.__name__, *arguments, ends=ends)
-        return found
+        return await process.call(method.__name__, *arguments, ends=ends)
 
     return call
 

@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Concatenate, Final
 
-from rl_agent.cluster.calls import LostActorError, P, R, share
+from rl_agent.cluster.calls import LostActorError, P, R, remote, share
 from rl_agent.cluster.trainer_rank import TrainerRank
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Trainers:
     async def _all(self, method: Callable[Concatenate[TrainerRank, P], R], *arguments: P.args, **named: P.kwargs) -> R:
         """Call a method on all ranks, and return the result of rank 0."""
         try:
-            found = await asyncio.gather(*(_call(rank, method, *arguments, **named) for rank in self._ranks))
+            found = await asyncio.gather(*(remote(rank, method)(*arguments, **named) for rank in self._ranks))
         except LostActorError as error:
             self.lost = True
             raise LostActorError(
@@ -59,12 +59,12 @@ class Trainers:
 
     async def start(self, model_folder: Path) -> None:
         """Build the model on every rank."""
-        places = await asyncio.gather(*(_call(rank, TrainerRank.place) for rank in self._ranks))
-        address, port = await _call(self._ranks[0], TrainerRank.meeting_point)
+        places = await asyncio.gather(*(remote(rank, TrainerRank.place)() for rank in self._ranks))
+        address, port = await remote(self._ranks[0], TrainerRank.meeting_point)()
         seen: Counter[str] = Counter()
         starts = []
         for rank, node in zip(self._ranks, places, strict=True):
-            starts.append(_call(rank, TrainerRank.start, model_folder, address, port, seen[node]))
+            starts.append(remote(rank, TrainerRank.start)(model_folder, address, port, seen[node]))
             seen[node] += 1
         await asyncio.gather(*starts)
 
@@ -126,11 +126,3 @@ class Trainers:
     async def export(self, folder: Path) -> None:
         """Write the weights as a Hugging Face folder."""
         await self._all(TrainerRank.export, folder)
-
-
-async def _call(
-    rank: RemoteProcess, method: Callable[Concatenate[TrainerRank, P], R], *arguments: P.args, **named: P.kwargs
-) -> R:
-    assert not named, f"{method.__name__}: remote calls take positional arguments only"
-    found: R = await rank.call(method.__name__, *arguments)
-    return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 class DataConfig(PlugInConfig, base=True):
     """Options that every data source has."""
 
-    endless: ClassVar[bool] = True
-    """True if the source generates tasks without end. Otherwise it implements `FiniteTaskSource`."""
     replay: str | None = None
     """A run folder. `job=train` then trains on the rollouts recorded there, step by step, and runs no agent."""
 

@@ -46,7 +46,7 @@ class DemonstratorConfig(EngineConfig):
     """A script that solves toy tasks, in place of a policy."""
 
     runs_model: ClassVar[bool] = False
-    style: str = "${model.style}"
+    style: str = "claude_code"
     """The agent CLI whose tools it calls."""
     delay_s: float = 0.0
     """Duration of each reply."""

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rl_agent.cluster.bring_up import trainers
-from rl_agent.config.job import JobConfig
 from rl_agent.errors import ConfigError
 from rl_agent.jobs.preflight import require_layout, require_weights
 from rl_agent.run_folder import PARTIAL, STATE, RunFolder
@@ -88,8 +87,7 @@ async def _export(config: Config, folder: RunFolder, checkpoint: Path, model_fol
     require_layout(config, model_folder)
     partial = folder.model.with_name(folder.model.name + PARTIAL)
     shutil.rmtree(partial, ignore_errors=True)
-    trained = replace(config, job=JobConfig())
-    async with trainers(trained, folder, model_folder) as ranks:
+    async with trainers(config, folder, model_folder) as ranks:
         await ranks.load(checkpoint)
         await ranks.export(partial)
     partial.replace(folder.model)

@@ -16,7 +16,7 @@ from rl_agent.errors import ConfigError
 from rl_agent.rollout import records
 from rl_agent.rollout.failures import broken_by
 from rl_agent.rollout.group import Group, Rollout, Slot
-from rl_agent.tasks.source import FiniteTaskSource
+from rl_agent.tasks.source import FiniteTaskSource, first_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -65,13 +65,12 @@ def tasks_of(source: TaskSource, config: Config, limit: int | None) -> tuple[int
 
     Without a `limit`: all tasks of a finite source, ENDLESS_TASKS of an endless one. Raises ConfigError if there is no task.
     """
-    if not isinstance(source, FiniteTaskSource):
-        count = limit or ENDLESS_TASKS
-        return count, itertools.islice(source.tasks(config.seed), count)
-    count = sum(1 for _ in itertools.islice(source.once(), limit))
+    count = limit or ENDLESS_TASKS
+    if isinstance(source, FiniteTaskSource):
+        count = sum(1 for _ in itertools.islice(source.once(), limit))
     if not count:
         raise ConfigError("data: no tasks found. Check data.path, data.split and the filters.")
-    return count, itertools.islice(source.once(), count)
+    return count, first_tasks(source, config.seed, count, of_endless=count)
 
 
 @dataclass(slots=True)

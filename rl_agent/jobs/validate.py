@@ -6,7 +6,6 @@ Infrastructure failures say nothing about the task. It is retried, then left und
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import logging
 import time
@@ -23,7 +22,7 @@ from rl_agent.graders.base import Grader, Verdict, VerdictStatus
 from rl_agent.rollout.attempts import run_attempts
 from rl_agent.rollout.failures import backoff_s
 from rl_agent.run_folder import QUARANTINE, write_atomic
-from rl_agent.tasks.source import FiniteTaskSource, TaskSource
+from rl_agent.tasks.source import FiniteTaskSource, first_tasks
 from rl_agent.workspace.capture import capture
 from rl_agent.workspace.workspace import booted, prepare
 
@@ -67,7 +66,7 @@ async def _run(config: Config, job: ValidateConfig, folder: RunFolder) -> None:
     source, provider, grader = config.data.build(), config.sandbox.build(), config.grader.build()
     await provider.sweep()
     known = _known(folder.root)
-    tasks = _tasks(source, config.seed, job.tasks)
+    tasks = first_tasks(source, config.seed, job.tasks, of_endless=ENDLESS_TASKS)
     console = Console(stderr=True)
     console.print(f"run folder: {folder.root}")
     started = time.perf_counter()
@@ -76,7 +75,9 @@ async def _run(config: Config, job: ValidateConfig, folder: RunFolder) -> None:
     with Progress(
         TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn(), console=console
     ) as progress:
-        bar = progress.add_task("validating", total=job.tasks or (ENDLESS_TASKS if config.data.endless else None))
+        bar = progress.add_task(
+            "validating", total=job.tasks or (None if isinstance(source, FiniteTaskSource) else ENDLESS_TASKS)
+        )
 
         def found(finding: Finding) -> None:
             counts[finding.reason] += 1
@@ -120,12 +121,6 @@ async def _work(attempts: ValidationAttempts, tasks: Iterator[Task], found: Call
     for task in tasks:
         if (finding := await attempts.finding(task)) is not None:
             found(finding)
-
-
-def _tasks(source: TaskSource, seed: int, limit: int | None) -> Iterator[Task]:
-    if isinstance(source, FiniteTaskSource):
-        return itertools.islice(source.once(), limit)
-    return itertools.islice(source.tasks(seed), limit or ENDLESS_TASKS)
 
 
 def _known(root: Path) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What the algorithm asks of rollouts: greedy baselines (ReMax), and no groups without variance.
+"""Requirements of the algorithm on rollouts: greedy baselines (ReMax), and no groups without variance.
 
 Dynamic sampling replaces groups whose rewards are all equal by other tasks (DAPO, arXiv 2503.14476, section 3.2).
 """

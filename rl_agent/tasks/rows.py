@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from omegaconf import MISSING
 from typing_extensions import override
@@ -47,7 +47,6 @@ class OnBadRow(StrEnum):
 class RowsConfig(DataConfig):
     """Rows of a JSON-lines, JSON or Parquet file (by the end of its name). Never held in memory whole."""
 
-    endless: ClassVar[bool] = False
     path: str = MISSING
     format: RowFormat = RowFormat.generic
     prompt_key: str = "prompt"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -27,7 +28,7 @@ class TaskSource(Protocol):
 
 @runtime_checkable
 class FiniteTaskSource(TaskSource, Protocol):
-    """A source whose tasks end (`DataConfig.endless` is false)."""
+    """A source whose tasks end."""
 
     def once(self) -> Iterator[Task]:
         """Return every task once, in the order of the data."""
@@ -60,3 +61,13 @@ class Demonstrator(Protocol):
 
     def demonstrations(self, model_folder: Path, seed: int, right_share: float) -> Iterator[Demonstration]:
         """Return an endless stream of demonstrations, of which `right_share` are right and the others plausible mistakes."""
+
+
+def first_tasks(source: TaskSource, seed: int, limit: int | None, *, of_endless: int) -> Iterator[Task]:
+    """Return the tasks of a job that runs each task once: at most `limit` of them.
+
+    Without a `limit`: all tasks of a finite source, `of_endless` tasks of an endless one.
+    """
+    if isinstance(source, FiniteTaskSource):
+        return itertools.islice(source.once(), limit)
+    return itertools.islice(source.tasks(seed), limit or of_endless)

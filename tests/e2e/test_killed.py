@@ -50,7 +50,7 @@ SAMPLE = (
     ("agent CLI", 6),
     ("raylet", 8),
 )
-"""Who is killed, and after how many lines of the ledger."""
+"""Process to kill, and the number of ledger lines before the kill."""
 IN_EVERY_RUN = "rollout worker"
 """The one of `SAMPLE` that `make test` kills; test_train.py kills the controller."""
 

@@ -10,11 +10,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from hydra.core.config_store import ConfigStore
-
 import rl_agent
 from rl_agent import secrets
-from rl_agent.config.gateway import GatewayRoot
 from rl_agent.config.hints import precompose
 from rl_agent.config.load import load
 from rl_agent.config.options import register
@@ -24,6 +21,8 @@ from rl_agent.sandboxes.gateway.server import Gateway
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rl_agent.config.gateway import GatewayRoot
+
 _PACKAGE: Final = Path(rl_agent.__file__).parent
 CONF: Final = _PACKAGE / "conf" if (_PACKAGE / "conf").is_dir() else _PACKAGE.parent / "conf"
 FAILED: Final = 1
@@ -32,7 +31,6 @@ FAILED: Final = 1
 def configuration(overrides: Sequence[str]) -> GatewayRoot:
     """The typed configuration."""
     register()
-    ConfigStore.instance().store(name="gateway_root", node=GatewayRoot)
     return cast("GatewayRoot", cast("Any", load(precompose(CONF, "gateway", overrides))))
 
 
