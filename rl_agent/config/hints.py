@@ -66,7 +66,7 @@ def _first_choice(text: str) -> str:
     try:
         override = OverridesParser.create().parse_override(text)
     except HydraException as error:
-        raise ConfigError(f"`{text}` invalid override: {str(error).splitlines()[0]}\n{QUOTING}") from error
+        raise ConfigError(f"`{text}`: invalid override: {str(error).splitlines()[0]}\n{QUOTING}") from error
     if not override.is_sweep_override():
         return text
     first = next(iter(override.sweep_string_iterator()))

@@ -32,6 +32,7 @@ from rl_agent.config.algo import (
 )
 from rl_agent.config.schema import Config
 from rl_agent.errors import ConfigError
+from rl_agent.jobs.configs import TrainConfig
 
 
 def test_the_learning_rate_warms_up_in_a_straight_line_and_then_stays() -> None:
@@ -87,7 +88,7 @@ def test_every_module_of_a_part_is_an_option_named_like_its_class(part: str) -> 
 def problems(**fields: Any) -> list[str]:
     """Return the keys of the problems of GRPO with other parts or options."""
     algo = algorithm(**fields).config
-    return [problem.where for problem in algo.problems(Config(algo=algo))]
+    return [problem.where for problem in algo.problems(Config(algo=algo, job=TrainConfig()))]
 
 
 def test_parts_report_what_cannot_work_with_the_rest() -> None:
