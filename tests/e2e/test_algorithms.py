@@ -48,6 +48,7 @@ def test_ppo_trains_a_policy_and_its_critic(tmp_path: Path) -> None:
     assert list((tmp_path / "run" / "checkpoints").glob("*/**/critic/metadata.json"))
 
 
+@pytest.mark.long  # in `make test`: test_offline_jobs.py
 def test_job_sft_takes_two_steps(tmp_path: Path) -> None:
     run = Command(output=tmp_path / "run", overrides=("job=sft", "tracking=none", "job.steps=2", "job.eval_every=2"))
     done = run.run(timeout=300)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 pytestmark = [needs_root, pytest.mark.e2e, pytest.mark.slow]
 
+LONG = pytest.mark.long
 WITHOUT_VLLM = ("engine=demonstrator",)
 ROW: dict[str, Any] = {
     "prompt": "Fix it.",
@@ -64,8 +65,8 @@ def busy_port() -> Iterator[int]:
     ("layout", "words"),
     [
         ("trainer.pipeline_parallel=3", ("pipeline_parallel=3", "2 layers")),
-        ("trainer.sequence_parallel=true", ("sequence_parallel", "tensor_parallel > 1")),
-        ("trainer.expert_parallel=2", ("expert_parallel=2", "must divide")),
+        pytest.param("trainer.sequence_parallel=true", ("sequence_parallel", "tensor_parallel > 1"), marks=LONG),
+        pytest.param("trainer.expert_parallel=2", ("expert_parallel=2", "must divide"), marks=LONG),
     ],
 )
 def test_a_layout_that_the_model_cannot_have(tmp_path: Path, layout: str, words: tuple[str, ...]) -> None:
@@ -85,7 +86,10 @@ def test_a_data_file_that_is_not_there(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("broken", "words"),
-    [("{not json", ("line 3", "not a JSON object")), (json.dumps({**ROW, "metadata": {}}), ("line 3", "`image`"))],
+    [
+        ("{not json", ("line 3", "not a JSON object")),
+        pytest.param(json.dumps({**ROW, "metadata": {}}), ("line 3", "`image`"), marks=LONG),
+    ],
 )
 def test_a_malformed_row_is_found_before_anything_starts(tmp_path: Path, broken: str, words: tuple[str, ...]) -> None:
     rows = tmp_path / "rows.jsonl"
@@ -96,7 +100,7 @@ def test_a_malformed_row_is_found_before_anything_starts(tmp_path: Path, broken:
     assert not started(tmp_path)
 
 
-@pytest.mark.parametrize("harness", ["claude_code", "codex"])
+@pytest.mark.parametrize("harness", ["claude_code", pytest.param("codex", marks=LONG)])
 def test_a_cli_that_was_not_fetched(tmp_path: Path, harness: str) -> None:
     (error,) = failing(tmp_path, *WITHOUT_VLLM, f"harness={harness}", f"harness.cache_dir={tmp_path}/no-clis")
     assert harness in error
@@ -112,7 +116,7 @@ def test_a_cli_at_a_path_that_is_wrong(tmp_path: Path) -> None:
     assert not started(tmp_path)
 
 
-@pytest.mark.parametrize("key", ["engine.port", "adapter.port"])
+@pytest.mark.parametrize("key", ["engine.port", pytest.param("adapter.port", marks=LONG)])
 def test_a_busy_port(tmp_path: Path, key: str) -> None:
     with busy_port() as port:
         engine = () if key == "engine.port" else WITHOUT_VLLM
@@ -124,7 +128,10 @@ def test_a_busy_port(tmp_path: Path, key: str) -> None:
 
 @pytest.mark.parametrize(
     ("image", "words"),
-    [("dir:/nonexistent", ("not a root file system", "Remedy")), ("python:3.11", ("another sandbox provider",))],
+    [
+        ("dir:/nonexistent", ("not a root file system", "Remedy")),
+        pytest.param("python:3.11", ("another sandbox provider",), marks=LONG),
+    ],
 )
 def test_an_image_that_does_not_exist(tmp_path: Path, image: str, words: tuple[str, ...]) -> None:
     (error,) = failing(tmp_path, *WITHOUT_VLLM, f"data.image={image}")
@@ -164,7 +171,7 @@ def test_vllm_that_dies_at_its_start(tmp_path: Path) -> None:
     assert "engine.extra_args" in error
 
 
-@pytest.mark.parametrize("missing", ["config.json", "model.safetensors"])
+@pytest.mark.parametrize("missing", ["config.json", pytest.param("model.safetensors", marks=LONG)])
 def test_a_model_folder_that_is_not_whole(tmp_path: Path, missing: str) -> None:
     folder = tmp_path / "model"
     shutil.copytree(Path("rl_agent/embedded/warm_start/claude_code"), folder)

@@ -51,8 +51,8 @@ SAMPLE = (
     ("raylet", 8),
 )
 """Process to kill, and the number of ledger lines before the kill."""
-IN_EVERY_RUN = "rollout worker"
-"""The one of `SAMPLE` that `make test` kills; test_train.py kills the controller."""
+IN_EVERY_RUN = "controller"
+"""The victim in `SAMPLE` that `make test` kills: the run must be resumed after it."""
 
 
 def command(tmp_path: Path, *more: str) -> Command:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
 
 DEFAULT = ["sub", "add", "max", "ge", "lt", "even", "last", "up"]
+ONE_STEP = ("job.steps=1", "rollout.tasks_per_step=6", "algo.group_size=4")
+"""A step of 24 rollouts. The chance that no group is mixed, so that nothing can be learned, is one in some thousands."""
 WORD = {"claude_code": "Bash", "codex": "exec_command"}
 
 
@@ -28,9 +30,7 @@ def command(output: Path, *overrides: str) -> Command:
 
 @pytest.mark.parametrize("harness", ["claude_code", "codex"])
 def test_a_real_agent_is_trained_on_exactly_the_tokens_that_it_sampled(harness: str, tmp_path: Path) -> None:
-    # 24 rollouts in groups of 4: that no group is mixed, and so nothing to learn, has a chance of one in some thousands
-    overrides = (f"harness={harness}", "job.steps=1", "rollout.tasks_per_step=6", "algo.group_size=4")
-    run = command(tmp_path / "run", *overrides)
+    run = command(tmp_path / "run", f"harness={harness}", *ONE_STEP)
     done = run.run(timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
     (metrics,) = run.metrics()
@@ -54,19 +54,24 @@ def test_a_real_agent_is_trained_on_exactly_the_tokens_that_it_sampled(harness: 
     assert list((run.output / "wandb").glob("offline-run-*"))
     assert "api_key" not in (run.output / "config.yaml").read_text().lower()
 
-    if harness == "claude_code":  # once is enough: what is replayed is the trainer
-        again = command(tmp_path / "again", *overrides, "tracking=none", f"data.replay={run.output}")
-        done = again.run(timeout=300)
-        assert done.returncode == 0, done.stderr[-3000:]
-        (replayed,) = again.metrics()
-        names = [
-            name for name in metrics if name.startswith(("train/", "reward/", "tokens/trained", "staleness/", "eval/"))
-        ]
-        assert {name: replayed[name] for name in names} == pytest.approx(
-            {name: metrics[name] for name in names}, rel=1e-5
-        )
+
+@pytest.mark.long
+def test_a_replayed_run_has_the_metrics_of_the_run_that_was_recorded(tmp_path: Path) -> None:
+    run = command(tmp_path / "run", "harness=claude_code", *ONE_STEP)
+    done = run.run(timeout=600)
+    assert done.returncode == 0, done.stderr[-3000:]
+    again = command(tmp_path / "again", "harness=claude_code", *ONE_STEP, "tracking=none", f"data.replay={run.output}")
+    done = again.run(timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    (metrics,), (replayed,) = run.metrics(), again.metrics()
+    assert metrics["train/grad_norm"] > 0.0
+    kept = ("train/", "reward/", "tokens/trained", "staleness/", "eval/")
+    names = [name for name in metrics if name.startswith(kept)]
+    expected = {name: metrics[name] for name in names}
+    assert {name: replayed[name] for name in names} == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.long  # `make test` kills and resumes a run in test_killed.py
 def test_a_killed_run_leaves_nothing_and_resumes_with_the_same_data_order(tmp_path: Path) -> None:
     run = command(tmp_path / "run", "debug=fast", "job.steps=3", "rollout.tasks_per_step=2")
     run.start()

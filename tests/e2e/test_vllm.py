@@ -119,9 +119,16 @@ async def push(trainer: Callable[..., Any], engine: VllmEngine, version: int) ->
     return difference, probe.logprobs
 
 
-@pytest.mark.parametrize(("backend", "tied"), [pytest.param("disk", False, marks=pytest.mark.long), ("gloo", True)])
-async def test_twenty_versions_arrive_one_after_the_other_and_each_is_sampled_with(
-    tmp_path: Path, trainer: Callable[..., Any], backend: str, tied: bool
+@pytest.mark.parametrize(
+    ("backend", "tied", "versions"),
+    [
+        pytest.param("disk", False, 20, marks=pytest.mark.long),
+        pytest.param("gloo", True, 20, marks=pytest.mark.long),
+        ("gloo", True, 3),
+    ],
+)
+async def test_versions_arrive_one_after_the_other_and_each_is_sampled_with(
+    tmp_path: Path, trainer: Callable[..., Any], backend: str, tied: bool, versions: int
 ) -> None:
     bare, folder = tmp_path / "bare", tmp_path / "model"
     shutil.copytree(POLICY, bare, ignore=shutil.ignore_patterns("*.safetensors"))
@@ -132,7 +139,7 @@ async def test_twenty_versions_arrive_one_after_the_other_and_each_is_sampled_wi
     await trainer(trainer_process.export, folder)
     async with serving(folder, tmp_path / "vllm.log", backend) as (engine, _url):
         seen: list[np.ndarray] = []
-        for version in range(1, 21):
+        for version in range(1, versions + 1):
             await trainer(trainer_process.step, version)
             difference, logprobs = await push(trainer, engine, version)
             assert difference < 1e-4
@@ -143,6 +150,7 @@ async def test_twenty_versions_arrive_one_after_the_other_and_each_is_sampled_wi
         assert min(moved) > 1e-3  # the probe tells each version from the one before
 
 
+@pytest.mark.long
 async def test_a_push_whose_sender_never_comes_fails_and_serves_nothing_half_new(
     tmp_path: Path, trainer: Callable[..., Any]
 ) -> None:
