@@ -87,6 +87,7 @@ class RolloutWorker:
                     limits=EpisodeLimits(
                         agent_s=config.harness.time_budget_s,
                         workspace_s=rollout.workspace_timeout_s,
+                        sandbox_s=config.agent_sandbox_s,
                         guard_s=config.guard_s,
                     ),
                 )

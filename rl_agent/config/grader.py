@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from rl_agent.graders.base import Grader
 
 
+MIXED_RUNS: Final = 7
+"""At most: four for a task with one test, and three that are repeated."""
+MAKING_RUNS: Final = 12
+"""Runs with the gold patch that make a task's twins at their first use, at most."""
 SPARE_S: Final = 60.0
 """For copying and reading."""
 
@@ -27,12 +31,21 @@ class Rung(StrEnum):
     """`patch`, which guesses the place."""
 
 
+class WithoutControl(StrEnum):
+    """Treatment of a task without a test that can be made wrong."""
+
+    allow = "allow"
+    """The original tests decide alone. Such rollouts are counted in `grader/without_control`."""
+    refuse = "refuse"
+    """The task counts as broken."""
+
+
 @dataclass(kw_only=True)
 class GraderConfig(PlugInConfig, base=True):
     """Options of every grader: it boots a fresh sandbox, applies the patch, and runs what the task specifies."""
 
     timeout_s: float = 600.0
-    """Time limit of the tests. Exceeding it is status `timeout` with reward 0."""
+    """Time limit of each test run. If the original tests exceed it, the status is `timeout` with reward 0."""
     setup_timeout_s: float = 600.0
     """Time limit of each set-up stage: the repository, all of the task's pre_commands together, the patch."""
     retries: int = 1
@@ -50,7 +63,15 @@ class GraderConfig(PlugInConfig, base=True):
     apply_fallbacks: list[Rung] = field(default_factory=list)
     """Tried in turn, each from a pristine tree, where a patch does not apply exactly; the verdict records which one did."""
     penalty: float = 0.0
-    """Taken from the reward where there is a signal of an attempt to fool the tests."""
+    """Subtracted from the reward of a submission with status `tampered`."""
+    mixed_runs: bool = True
+    """Run a submission that passes against tests with wrong expectations too, which it must fail (docs/graders.md)."""
+    without_control: WithoutControl = WithoutControl.allow
+    """Treatment of a task without a test that can be made wrong."""
+    test_limit_s: float = 60.0
+    """Time limit of each pytest test in a mixed run, where a wrong test may wait forever. 0: none."""
+    twins_dir: str = ""
+    """Folder of the tests with wrong expectations, which are made once per task. Empty: `~/.cache/rl_agent/twins`."""
     plugin_autoload: bool = True
     """Named tests: let pytest load installed plug-ins. A patch cannot install any."""
     skipped_pass_to_pass: bool = False
@@ -62,6 +83,12 @@ class GraderConfig(PlugInConfig, base=True):
     def build(self) -> Grader:
         """Return the grader."""
         raise NotImplementedError
+
+    @property
+    def duration_s(self) -> float:
+        """Return how long the test runs of one grading may take, including those that make the twins of a task."""
+        runs = 1 + (MIXED_RUNS + MAKING_RUNS if self.mixed_runs and self.strict else 0)
+        return runs * self.timeout_s
 
     @property
     def sandbox_lifetime_s(self) -> float:

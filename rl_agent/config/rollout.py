@@ -82,7 +82,7 @@ class RolloutConfig:
     max_turns: int | None = None
     """Generations of one agent run; none when null."""
     guard_s: float | None = None
-    """Wall-clock guard over a whole rollout; null: agent + grading + 180 s."""
+    """Wall-clock guard over a whole rollout; null: agent + all runs of grading + 180 s."""
     retries: int = 2
     """Retries of a rollout that infrastructure broke."""
     workspace_timeout_s: float = 600.0

@@ -58,4 +58,9 @@ class Config:
     @property
     def guard_s(self) -> float:
         """Return the time limit of a whole rollout."""
-        return self.rollout.guard_s or self.harness.time_budget_s + self.grader.timeout_s + GUARD_MARGIN_S
+        return self.rollout.guard_s or self.harness.time_budget_s + self.grader.duration_s + GUARD_MARGIN_S
+
+    @property
+    def agent_sandbox_s(self) -> float:
+        """Return how long an agent may need its sandbox: prepare the repository, run the agent, take the diff."""
+        return min(self.guard_s, self.harness.time_budget_s + self.rollout.workspace_timeout_s + GUARD_MARGIN_S)

@@ -18,7 +18,7 @@ from rl_agent.tasks.task import EvalCmdSpec, F2pSpec, SweBenchSpec, SweProSpec
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rl_agent.graders.judge import Judge
+    from rl_agent.graders.sandboxed import Judge
 
 
 @dataclass(kw_only=True)

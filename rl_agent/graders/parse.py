@@ -44,24 +44,34 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
+class ParserError(Exception):
+    """A log parser that failed over a log. The log is the submission's, so this is no fault of the infrastructure."""
+
+
 def require_pinned(parser: str, sha256: str, task_id: str) -> None:
     """Raise GraderError for a parser that is not the one the row pins."""
     got = hashlib.sha256(parser.encode()).hexdigest()
     if sha256 and got != sha256.lower():
         raise GraderError(
-            f"task {task_id}: its parser has SHA-256 {got}, but the row pins {sha256}. Remedy: restore the parser, or correct the row"
+            f"task {task_id}: its parser has SHA-256 {got}, but the row pins {sha256}. Restore the parser, or correct the row."
         )
 
 
-async def parse_log(parser: str, stdout: bytes, stderr: bytes, *, timeout_s: float) -> dict[str, str]:
-    """Test name -> status in lower case, as the parser (called with two logs and an output path) says.
+async def parse_log(parser: str, stdout: bytes, stderr: bytes, *, timeout_s: float) -> list[tuple[str, str]]:
+    """Return (test name, status in lower case) rows, as the parser (called with two logs and an output path) writes them.
 
-    A name with several statuses has the worst of them. Raises GraderError when the parser fails.
+    The parser gets valid UTF-8: published parsers crash on anything else. Raises ParserError if it fails.
     """
     with tempfile.TemporaryDirectory(prefix="rl_agent-parse-") as name:
-        _write(Path(name), {"parser.py": parser.encode(), "stdout.log": stdout, "stderr.log": stderr})
+        logs = {"stdout.log": valid_text(stdout), "stderr.log": valid_text(stderr)}
+        _write(Path(name), {"parser.py": parser.encode(), **logs})
         printed, code = await _run(Path(name), timeout_s)
         return _read(Path(name, OUTPUT), printed, code)
+
+
+def valid_text(log: bytes) -> bytes:
+    """Return the log as UTF-8; invalid bytes are replaced."""
+    return log.decode(errors="replace").encode()
 
 
 def _write(folder: Path, files: dict[str, bytes]) -> None:
@@ -71,22 +81,14 @@ def _write(folder: Path, files: dict[str, bytes]) -> None:
     folder.chmod(0o777)  # the parser runs as nobody
 
 
-def _read(output: Path, printed: bytes, code: int) -> dict[str, str]:
+def _read(output: Path, printed: bytes, code: int) -> list[tuple[str, str]]:
     if code != 0 or output.is_symlink() or not output.is_file():
-        raise GraderError(f"the log parser ended with {code}: {printed[-2000:].decode(errors='replace')}")
+        raise ParserError(f"the log parser ended with {code}: {printed[-2000:].decode(errors='replace')}")
     try:
         rows = json.loads(output.read_bytes())["tests"]
-        return _statuses([(str(row["name"]), str(row["status"]).lower()) for row in rows])
+        return [(str(row["name"]), str(row["status"]).lower()) for row in rows]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise GraderError(f"the log parser wrote no list of tests: {error!r}") from error
-
-
-def _statuses(rows: Sequence[tuple[str, str]]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for name, status in rows:
-        if found.get(name, "passed") == "passed":
-            found[name] = status
-    return found
+        raise ParserError(f"the log parser wrote no list of tests: {error!r}") from error
 
 
 async def _run(folder: Path, timeout_s: float) -> tuple[bytes, int]:
@@ -105,7 +107,7 @@ def _words(folder: str, timeout_s: float, user: str) -> list[str]:
 
 
 async def call(words: Sequence[str], timeout_s: float, **more: str) -> tuple[bytes, int]:
-    """What a program prints, and its exit code; `more` is for its environment. Raises GraderError after `timeout_s` seconds."""
+    """What a program prints, and its exit code; `more` is for its environment. Raises ParserError after `timeout_s` seconds."""
     process = await asyncio.create_subprocess_exec(
         *words,
         cwd="/",
@@ -119,7 +121,7 @@ async def call(words: Sequence[str], timeout_s: float, **more: str) -> tuple[byt
         async with asyncio.timeout(timeout_s):
             printed, _ = await process.communicate()
     except TimeoutError as error:
-        raise GraderError(f"the log parser ran longer than grader.parser_timeout_s={timeout_s:g} s") from error
+        raise ParserError(f"the log parser ran longer than grader.parser_timeout_s={timeout_s:g} s") from error
     finally:
         if process.returncode is None:
             process.kill()

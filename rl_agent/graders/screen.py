@@ -9,7 +9,6 @@ from __future__ import annotations
 import fnmatch
 import posixpath
 import re
-import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -22,16 +21,7 @@ if TYPE_CHECKING:
     from rl_agent.workspace.diff import Section
 
 MACHINERY: Final = (
-    *(
-        "conftest.py",
-        "pytest.ini",
-        ".pytest.ini",
-        "pytest.toml",
-        ".pytest.toml",
-        "tox.ini",
-        "setup.cfg",
-        "pyproject.toml",
-    ),
+    *("conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml"),
     *("sitecustomize.py", "usercustomize.py", "*.pth", "jest.config.*", ".mocharc*", "vitest.config.*", "karma.conf.*"),
 )
 """File names that decide how tests run, whatever their folder."""
@@ -49,37 +39,16 @@ LEFT_OVER: Final = (
     ".hypothesis",
 )
 """Folders of build products: never part of a solution."""
-TEST_TOOLS: Final = frozenset(
-    [
-        "pytest",
-        "_pytest",
-        "pluggy",
-        "py",
-        "iniconfig",
-        "packaging",
-        "exceptiongroup",
-        "tomli",
-        "nose",
-        "nose2",
-        "hypothesis",
-        "mock",
-        "attr",
-        "attrs",
-        "pygments",
-        "colorama",
-        "coverage",
-        "xdist",
-        "pytest_asyncio",
-        "pytest_mock",
-        "pytest_cov",
-        "pytest_timeout",
-        "execnet",
-    ]
+TEST_OPTIONS: Final = re.compile(
+    rb"\[(?:tool[.:])?pytest|addopts|python_(?:files|classes|functions)|testpaths|norecursedirs|filterwarnings"
+    rb"|^[ \t]*(?:markers|xfail_strict|asyncio_mode|required_plugins|usefixtures|minversion|plugins)[ \t]*="
+    rb"|pytest11|\[(?:tool\.)?coverage|fail_under|\[testenv|^[ \t]*commands[ \t]*="
 )
-SHADOWED: Final = (sys.stdlib_module_names | TEST_TOOLS) - {"test", "this", "antigravity"}
-SOURCE_ROOTS: Final = ("", "src", "lib", "python")
-"""Folders that commonly stand on `sys.path`."""
-TEST_FOLDERS: Final = frozenset({"tests", "test", "__tests__", "spec", "specs"})
+"""Line of a file with several purposes that decides how tests run."""
+_SEVERAL_PURPOSES: Final = {
+    "package.json": PACKAGE_JSON,
+    **dict.fromkeys(("pyproject.toml", "setup.cfg", "tox.ini"), TEST_OPTIONS),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,31 +57,20 @@ class Protection:
 
     patterns: tuple[str, ...] = ()
     """As of fnmatch, on whole paths; `*` matches `/` too."""
-    test_folders: tuple[str, ...] = ()
-    """Folders of tests: like source roots, they may stand on `sys.path`."""
     places: tuple[str, ...] = ()
     """Files of the tests that are written after the patch: nothing else may stand on the way there, or below."""
 
 
 def protection(files: Iterable[str], *, more: Sequence[str] = (), brought: Iterable[str] = ()) -> Protection:
-    """Protects test files (paths or patterns), and the tests' folder that each lies in, where it is called one.
+    """Return the protection of test files (paths or patterns).
 
     `brought`: files that the grader writes after the patch. They replace what has their name, so only their places are kept free.
     """
     files = [posixpath.normpath(file.lstrip("/")) for file in files]
-    patterns: dict[str, None] = {}
-    folders: dict[str, None] = {}
-    for path in files:
-        patterns[path] = None
-        folders[posixpath.dirname(path)] = None
-        parts = path.split("/")[:-1]
-        outermost = next((n for n, part in enumerate(parts) if part in TEST_FOLDERS), None)
-        if outermost is not None:
-            patterns["/".join(parts[: outermost + 1]) + "/*"] = None
     # A test that is named without an extension may be a folder of them, or of much else.
     plain = [path for path in files if posixpath.splitext(path)[1] and not any(sign in path for sign in "*?[")]
     places = dict.fromkeys((*plain, *(posixpath.normpath(file) for file in brought)))
-    return Protection(patterns=(*patterns, *more), test_folders=tuple(folders), places=tuple(places))
+    return Protection(patterns=(*dict.fromkeys(files), *more), places=tuple(places))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,8 +90,8 @@ class Screened:
     """Those that are left."""
     dropped: dict[str, str] = field(default_factory=dict)
     """Path -> why it was dropped."""
-    tampering: bool = False
-    """Some of what was dropped is the tests' machinery, not just a test or a build product."""
+    protected: Sequence[str] = ()
+    """Those of the dropped paths that decide how tests run, or reach outside the work tree."""
     problem: PatchProblem | None = None
 
 
@@ -141,30 +99,21 @@ def screen(patch: bytes, guard: Protection, *, max_bytes: int, max_files: int) -
     """Drop what must not reach the tests; `problem` is set when the rest must not be applied either."""
     kept: list[Section] = []
     dropped: dict[str, str] = {}
-    tampering = False
+    protected: list[str] = []
     for section in sections(patch):
         if reason := _outside(section):
-            return Screened(
-                patch=b"",
-                sections=(),
-                problem=PatchProblem(status=VerdictStatus.TAMPERED, reason=reason),
-                tampering=True,
-            )
-        if reason := _escape(section) or in_the_way(section, guard) or _machinery(section) or _shadow(section, guard):
+            problem = PatchProblem(status=VerdictStatus.TAMPERED, reason=reason)
+            return Screened(patch=b"", sections=(), protected=[section.name], problem=problem)
+        if reason := _escape(section) or in_the_way(section, guard) or _machinery(section):
             dropped[section.name] = reason
-            tampering = True
+            protected.append(section.name)
         elif reason := _test(section, guard) or _left_over(section):
             dropped[section.name] = reason
         else:
             kept.append(section)
     left = join(kept) if dropped else patch
-    return Screened(
-        patch=left,
-        sections=kept,
-        dropped=dropped,
-        tampering=tampering,
-        problem=_limits(left, kept, max_bytes=max_bytes, max_files=max_files),
-    )
+    beyond = _limits(left, kept, max_bytes=max_bytes, max_files=max_files)
+    return Screened(patch=left, sections=kept, dropped=dropped, protected=protected, problem=beyond)
 
 
 def _limits(patch: bytes, kept: Sequence[Section], *, max_bytes: int, max_files: int) -> PatchProblem | None:
@@ -214,23 +163,9 @@ def _machinery(section: Section) -> str | None:
                 return f"decides how tests run ({pattern})"
         if any(fnmatch.fnmatchcase(folder, pattern) for folder in folders for pattern in MACHINERY_FOLDERS):
             return "metadata of an installed package"
-        if base == "package.json" and any(PACKAGE_JSON.search(line) for line in (*section.added, *section.removed)):
-            return "decides how tests run (package.json)"
-    return None
-
-
-def _shadow(section: Section, guard: Protection) -> str | None:
-    if not section.is_new:
-        return None
-    for name in _names(section):
-        folder, base = posixpath.split(name)
-        module = base.split(".")[0]
-        if base.startswith("__init__."):
-            folder, module = posixpath.split(folder)
-        elif not base.endswith((".py", ".pyc", ".so", ".pyd")):
-            continue
-        if module in SHADOWED and (folder in SOURCE_ROOTS or folder in guard.test_folders):
-            return f"would stand for the module `{module}` of the standard library or a test tool"
+        options = _SEVERAL_PURPOSES.get(base)
+        if options is not None and any(options.search(line) for line in (*section.added, *section.removed)):
+            return f"decides how tests run ({base})"
     return None
 
 

@@ -13,13 +13,14 @@ from typing_extensions import override
 
 from rl_agent.config.grader import GraderConfig
 from rl_agent.errors import SetupError
-from rl_agent.graders import confirm
 from rl_agent.graders.base import Verdict, VerdictStatus
-from rl_agent.graders.judge import CACHES_OFF, TOOLS, Assets, PatchGrader
-from rl_agent.graders.names import Named, outcomes_of, plain
-from rl_agent.graders.signals import Signal
+from rl_agent.graders.judge import PatchGrader
+from rl_agent.graders.names import Names, worst_by_name
+from rl_agent.graders.outcomes import KEEP_GOING
+from rl_agent.graders.parse import ParserError
+from rl_agent.graders.sandboxed import CACHES_OFF, TOOLS, TestRun, Tests
 from rl_agent.graders.swebench_log import REPORT, STATUSES, read_log
-from rl_agent.graders.swebench_package import FAIL_ONLY, package_of, script_of, test_command
+from rl_agent.graders.swebench_package import FAIL_ONLY, package_of, without_tests
 from rl_agent.tasks.task import SweBenchSpec
 from rl_agent.workspace.diff import touched_paths
 from rl_agent.workspace.workspace import printed
@@ -27,8 +28,8 @@ from rl_agent.workspace.workspace import printed
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rl_agent.graders.judge import Judge, Trial
-    from rl_agent.graders.swebench_package import Package
+    from rl_agent.graders.sandboxed import Judge, Trial
+    from rl_agent.workspace.workspace import Files
 
 SCRIPT: Final = "swebench_eval.sh"
 LISTS: Final = ("FAIL_TO_PASS", "PASS_TO_PASS")
@@ -39,68 +40,67 @@ PIP: Final = {"PIP_RETRIES": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
 class SweBenchJudge:
     """See `Judge`."""
 
+    reads_docstrings = True
+
+    def names(self, spec: SweBenchSpec) -> Names:
+        """See `Judge.names`."""
+        package = package_of(spec.instance)
+        return Names(fail_to_pass=package.fail_to_pass, pass_to_pass=package.pass_to_pass)
+
     def test_files(self, spec: SweBenchSpec) -> Sequence[str]:
         """See `Judge.test_files`."""
-        patch = str(spec.instance.get("test_patch") or "")
-        return tuple(path.decode(errors="replace") for path in touched_paths(patch.encode()))
+        return tuple(path.decode(errors="replace") for path in touched_paths(_test_patch(spec)))
 
-    def assets(self, spec: SweBenchSpec, options: GraderConfig) -> Assets:
-        """See `Judge.assets`. Raises ConfigError without the package, SetupError for a row that it does not know."""
+    def sources(self, spec: SweBenchSpec) -> Sequence[str]:
+        """See `Judge.sources`."""
+        return self.test_files(spec)
+
+    def tests(self, spec: SweBenchSpec) -> Tests:
+        """See `Judge.tests`. Raises ConfigError without the package, SetupError for a row that it does not know."""
+        is_ours = without_tests(package_of(spec.instance).script) is not None
+        return Tests(patch=_test_patch(spec) if is_ours else b"")
+
+    def tools(self, spec: SweBenchSpec, options: GraderConfig) -> Files:
+        """See `Judge.tools`."""
         script = package_of(spec.instance).script
-        if not options.strict:
-            return Assets(tools={SCRIPT: script})
-        return Assets(
-            tools={
-                SCRIPT: script_of(script),
-                **(confirm.plugin() if confirm.starts_pytest(test_command(script)) else {}),
-            }
-        )
+        return {SCRIPT: (without_tests(script) or script) if options.strict else script}
 
-    async def run(self, trial: Trial, spec: SweBenchSpec) -> Verdict:
-        """See `Judge.run`. The script installs the project and brings the tests; as the agent, where strict."""
+    async def run(self, trial: Trial, spec: SweBenchSpec) -> TestRun:
+        """See `Judge.run`. The script installs the project; as the agent, where strict."""
         options, package = trial.options, package_of(spec.instance)
-        confirmed = options.strict and confirm.starts_pytest(test_command(package.script))
         if options.strict and package.eval_type == FAIL_ONLY:
             raise SetupError(
-                f"task {trial.task.task_id}: the log parser of {package.repo} records failures only, so that no test can be seen "
-                "to pass. Remedy: leave the row out, or grader.strict=false"
+                f"task {trial.task.task_id}: the log parser of {package.repo} records failures only, so that no test can be "
+                "seen to pass. Leave the row out, or set grader.strict=false."
             )
         result = await trial.sandbox.exec(
-            (confirm.EXPORTS if confirmed else "") + f"bash {TOOLS}/{SCRIPT} 2>&1",
+            f"{KEEP_GOING if trial.is_mixed else ''}bash {TOOLS}/{SCRIPT} 2>&1",
             user="agent" if options.strict else "root",
             cwd=trial.task.workdir,
             env={**CACHES_OFF, **PIP},
             timeout=options.timeout_s,
         )
-        log = printed(result, options.max_log_bytes)
+        log, exit_code = printed(result, options.max_log_bytes), result.exit_code
         if result.timed_out:
-            return Verdict(status=VerdictStatus.TIMEOUT, reward=0.0, tests_failed=1, log=log)
-        if not options.strict:
-            found = await read_log(REPORT, spec.instance, result.stdout, timeout_s=options.parser_timeout_s)
-            return package_verdict(found, log)
-        statuses = await read_log(STATUSES, spec.instance, result.stdout, timeout_s=options.parser_timeout_s)
-        said = await confirm.told(trial.sandbox) if confirmed else None
-        return judge_statuses(package, statuses, said, log=log, skipped_pass_to_pass=options.skipped_pass_to_pass)
+            return TestRun(timed_out=True, exit_code=exit_code, log=log)
+        timeout_s = options.parser_timeout_s
+        try:
+            if not options.strict:
+                report = await read_log(REPORT, spec.instance, result.stdout, timeout_s=timeout_s)
+                return TestRun(exit_code=exit_code, log=log, verdict=package_verdict(report, log))
+            statuses = await read_log(STATUSES, spec.instance, result.stdout, timeout_s=timeout_s)
+        except ParserError as error:
+            return TestRun(exit_code=exit_code, log=log, problem=str(error))
+        return TestRun(outcomes=worst_by_name(statuses.items()), exit_code=exit_code, log=log)
+
+    def verdict(self, spec: SweBenchSpec, run: TestRun, options: GraderConfig) -> Verdict:
+        """See `Judge.verdict`."""
+        skipped = options.skipped_pass_to_pass
+        return self.names(spec).verdict(run.outcomes, log=run.log, skipped_pass_to_pass=skipped)
 
 
-def judge_statuses(
-    package: Package,
-    statuses: Mapping[str, str],
-    said: Mapping[str, str] | None,
-    *,
-    log: str = "",
-    skipped_pass_to_pass: bool = False,
-) -> Verdict:
-    """The verdict of what a log parser found; `said`: what pytest itself told, None where it could not be asked."""
-    seen = {plain(name): status for name, status in statuses.items()}
-    names = (*package.fail_to_pass, *package.pass_to_pass)
-    outcomes = outcomes_of(names, seen)
-    made_up = confirm.forged(names, outcomes, said) if said is not None else []
-    if made_up:
-        metadata: dict[str, Any] = {"signals": {Signal.FORGED_REPORT: made_up}}
-        return Verdict(status=VerdictStatus.TAMPERED, reward=0.0, tests_failed=len(made_up), log=log, metadata=metadata)
-    named = Named(fail_to_pass=package.fail_to_pass, pass_to_pass=package.pass_to_pass, outcomes=outcomes)
-    return named.verdict(log=log, skipped_pass_to_pass=skipped_pass_to_pass)
+def _test_patch(spec: SweBenchSpec) -> bytes:
+    return str(spec.instance.get("test_patch") or "").encode()
 
 
 def package_verdict(report: Mapping[str, Any], log: str) -> Verdict:

@@ -13,9 +13,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from rl_agent.errors import GraderError
-from rl_agent.graders.parse import call
-from rl_agent.graders.swebench_package import only_block, package_of
+from rl_agent.graders.parse import ParserError, call, valid_text
+from rl_agent.graders.swebench_package import last_block, package_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,7 +32,7 @@ LOG: Final = "test_output.txt"
 
 
 async def read_log(what: str, instance: Mapping[str, Any], log: bytes, *, timeout_s: float) -> dict[str, Any]:
-    """What the package makes of a log. Raises GraderError when its parser fails or takes longer than `timeout_s`."""
+    """What the package makes of a log. Raises ParserError if its parser fails or takes longer than `timeout_s`."""
     with tempfile.TemporaryDirectory(prefix="rl_agent-swebench-") as folder:
         _write(Path(folder), instance, log)
         places = os.pathsep.join(dict.fromkeys((ROOT, *filter(None, sys.path))))
@@ -44,33 +43,26 @@ async def read_log(what: str, instance: Mapping[str, Any], log: bytes, *, timeou
 
 def _write(folder: Path, instance: Mapping[str, Any], log: bytes) -> None:
     (folder / "row.json").write_text(json.dumps(dict(instance), default=str))
-    (folder / LOG).write_bytes(log)
+    (folder / LOG).write_bytes(valid_text(log))
 
 
 def _read(folder: Path, printed: bytes, code: int) -> dict[str, Any]:
     if code != 0:
-        raise GraderError(f"the package's log parser ended with {code}: {printed[-2000:].decode(errors='replace')}")
+        raise ParserError(f"the package's log parser ended with {code}: {printed[-2000:].decode(errors='replace')}")
     found: dict[str, Any] = json.loads((folder / "found.json").read_bytes())
     return found
 
 
 def statuses(package: Package, log: bytes) -> dict[str, str]:
-    """Test -> outcome, as the package's parser reads the last marked block of a log.
-
-    None at all where the tests' command failed and the block names no failure: then it does not describe what happened.
-    """
-    block = only_block(log)
-    if block is None:
+    """Return test -> outcome, as the package's parser reads the last marked block of a log."""
+    text = last_block(log)
+    if text is None:
         return {}
-    text, exit_code = block
     with tempfile.TemporaryDirectory(prefix="rl_agent-swebench-") as folder:
         path = Path(folder, "test_output.txt")
         path.write_bytes(text)
         found, _ = package.grading.get_logs_eval(package.test_spec, str(path))
-    outcomes = {str(name): OUTCOMES.get(str(status), str(status).lower()) for name, status in found.items()}
-    if exit_code not in (None, 0) and not {"failed", "error"} & set(outcomes.values()):
-        return {}
-    return outcomes
+    return {str(name): OUTCOMES.get(str(status), str(status).lower()) for name, status in found.items()}
 
 
 def report(package: Package, log: bytes) -> dict[str, Any]:

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
 START: Final = ">>>>> Start Test Output"
 END: Final = ">>>>> End Test Output"
-EXIT_CODE: Final = ">>>>> Test Exit Code"
-EXIT_NUMBER: Final = re.compile(rb"-?\d{1,9}")
+_BRINGS_TESTS: Final = re.compile(
+    r"^git checkout [0-9a-f]{7,40} .*\n|^git apply -v - <<'(?P<end>EOF_\w+)'\n.*?^(?P=end)\n", re.MULTILINE | re.DOTALL
+)
+"""Lines of a script that bring the tests, or take them away again."""
 FAIL_ONLY: Final = "fail_only"
 """A repository whose log parser records failures only; absent tests count as passed there."""
 FIELDS_OF_5: Final = ("eval_script", "log_parser", "eval_type")
@@ -52,7 +54,7 @@ def package_of(instance: Mapping[str, Any]) -> Package:
         utils = importlib.import_module("swebench.harness.utils")
     except ImportError as error:
         raise ConfigError(
-            f"the row {name} needs the package swebench: {error}. Remedy: pip install 'rl_agent[swebench]'"
+            f"the row {name} needs the package swebench: {error}. Run `pip install 'rl_agent[swebench]'`."
         ) from error
     row = {
         **instance,
@@ -62,7 +64,7 @@ def package_of(instance: Mapping[str, Any]) -> Package:
     try:
         test_spec, eval_type = _spec_of_5(utils, row) if hasattr(utils, "make_test_spec") else _spec_of_4(row)
     except KeyError as error:
-        raise SetupError(f"the row {name} has nothing that swebench knows for {error}. Remedy: leave it out") from error
+        raise SetupError(f"the row {name} has a {error} that swebench does not know. Leave the row out.") from error
     return Package(
         test_spec=test_spec,
         grading=grading,
@@ -78,8 +80,8 @@ def _spec_of_5(utils: Any, row: Mapping[str, Any]) -> tuple[Any, str]:
     missing = [field for field in FIELDS_OF_5 if not row.get(field)]
     if missing:
         raise SetupError(
-            f"the row {row.get('instance_id')} lacks {', '.join(missing)}, which swebench 5 takes from rows. "
-            "Remedy: the data set as republished for it, or pip install 'swebench<5'"
+            f"the row {row.get('instance_id')} lacks {', '.join(missing)}, which swebench 5 reads from rows. "
+            "Use the data set as republished for swebench 5, or run `pip install 'swebench<5'`."
         )
     spec = utils.make_test_spec({"image": "", **row})
     return spec, str(spec.eval_type)
@@ -114,32 +116,19 @@ def _listed(row: Mapping[str, Any], name: str) -> list[str]:
     return [str(test) for test in (json.loads(value) if isinstance(value, str) else value or ())]
 
 
-def test_command(script: str) -> str:
-    """What the script runs between its marks."""
-    return script.partition(START)[2].rpartition(END)[0]
+def without_tests(script: str) -> str | None:
+    """Return the script without the lines that bring the tests, so that it does not hold them; None if it brings none."""
+    made, count = _BRINGS_TESTS.subn("", script)
+    return made if count else None
 
 
-def script_of(script: str) -> str:
-    """The script, which says at its end how the tests' command ended (5.x does so itself)."""
-    if EXIT_CODE in script:
-        return script
-    done: list[str] = []
-    for line in script.splitlines():
-        ends = END in line
-        done += ["RL_AGENT_CODE=$?", line, f'echo "{EXIT_CODE}: $RL_AGENT_CODE"'] if ends else [line]
-    return "\n".join(done) + "\n"
+def last_block(log: bytes) -> bytes | None:
+    """Return the last marked block of a log, with its marks; None if there is none.
 
-
-def only_block(log: bytes) -> tuple[bytes, int | None] | None:
-    """The last marked block of a log, marked, and how the tests' command ended; None if there is no such block.
-
-    What comes before the last start was printed by others than the tests: the installation, or `git diff` of the patch.
+    Text before the last start was not printed by the tests, but by the installation or by `git diff` of the patch.
     """
-    before, found, after = log.rpartition(END.encode())
+    before, found, _ = log.rpartition(END.encode())
     _, started, block = before.rpartition(START.encode())
     if not found or not started:
         return None
-    _, _, code = after.rpartition(EXIT_CODE.encode() + b": ")
-    number = code.split(b"\n", 1)[0].strip()
-    text = b"\n".join((START.encode(), block.replace(END.encode(), b""), END.encode()))
-    return text, int(number) if EXIT_NUMBER.fullmatch(number) else None
+    return b"\n".join((START.encode(), block.replace(END.encode(), b""), END.encode()))

@@ -1,7 +1,6 @@
-"""Judges as SWE-bench Pro does: a run script in the sandbox, then the row's parser over what it printed.
+"""Judges as SWE-bench Pro does: a run script in the sandbox, then the row's parser over its log, on this machine.
 
-The log is no structured channel: code under test can print what it likes. So the parser runs on this machine, the tests
-come back after the patch, and where the script starts pytest, pytest itself must agree with the log.
+Code under test can print anything into the log. The mixed runs show whether the log tells the truth.
 """
 
 from __future__ import annotations
@@ -10,18 +9,17 @@ import json
 import re
 import shlex
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from typing_extensions import override
 
 from rl_agent.config.grader import GraderConfig
-from rl_agent.errors import SetupError
-from rl_agent.graders import confirm
 from rl_agent.graders.base import Verdict, VerdictStatus
-from rl_agent.graders.judge import CACHES_OFF, TOOLS, Assets, PatchGrader
-from rl_agent.graders.names import ABSENT, NAMES_SHOWN, Named, outcomes_of, plain
-from rl_agent.graders.parse import OUTPUT_BYTES, parse_log, require_pinned
-from rl_agent.graders.signals import Signal
+from rl_agent.graders.judge import PatchGrader
+from rl_agent.graders.names import ABSENT, NAMES_SHOWN, Names, plain, worst_by_name
+from rl_agent.graders.outcomes import KEEP_GOING
+from rl_agent.graders.parse import OUTPUT_BYTES, ParserError, parse_log, require_pinned
+from rl_agent.graders.sandboxed import CACHES_OFF, TOOLS, TestRun, Tests
 from rl_agent.sandboxes.base import UnreadableError
 from rl_agent.tasks.task import SweProSpec
 from rl_agent.workspace.workspace import PRIVATE, printed
@@ -29,8 +27,8 @@ from rl_agent.workspace.workspace import PRIVATE, printed
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rl_agent.graders.judge import Judge, Trial
-    from rl_agent.sandboxes.base import ExecResult
+    from rl_agent.graders.sandboxed import Judge, Trial
+    from rl_agent.workspace.workspace import Files
 
 OTHER_TESTS: Final = (
     "*_test.go",
@@ -48,64 +46,62 @@ _FILE: Final = re.compile(r"[\w./\-\[\]@]+\.\w+")
 class SweProJudge:
     """See `Judge`."""
 
+    reads_docstrings = True
+
+    def names(self, spec: SweProSpec) -> Names:
+        """See `Judge.names`."""
+        return Names(fail_to_pass=spec.fail_to_pass, pass_to_pass=spec.pass_to_pass)
+
     def test_files(self, spec: SweProSpec) -> Sequence[str]:
         """See `Judge.test_files`."""
+        return (*self.sources(spec), *OTHER_TESTS)
+
+    def sources(self, spec: SweProSpec) -> Sequence[str]:
+        """See `Judge.sources`."""
         named = [name.partition(" | ")[0].partition("::")[0] for name in (*spec.fail_to_pass, *spec.pass_to_pass)]
-        files = [path for path in (*spec.selected_test_files, *named) if _FILE.fullmatch(path) and "/" in path]
+        files = [path for path in (*spec.selected_test_files, *named) if _FILE.fullmatch(path)]
         restored = [word for word in shlex.split(_last_line(spec)) if "/" in word] if spec.before_repo_set_cmd else []
-        roots = [path for path in (*spec.selected_test_files, *named) if _FILE.fullmatch(path) and "/" not in path]
-        return tuple(dict.fromkeys((*files, *roots, *restored, *OTHER_TESTS)))
+        return tuple(dict.fromkeys((*files, *restored)))
 
-    def assets(self, spec: SweProSpec, options: GraderConfig) -> Assets:
-        """See `Judge.assets`."""
-        if not options.strict:
-            return Assets()
-        tools: dict[str, str | bytes] = {"run_script.sh": spec.run_script}
-        if confirm.starts_pytest(spec.run_script):
-            tools |= confirm.plugin()
-        return Assets(tools=tools)
+    def tests(self, spec: SweProSpec) -> Tests:
+        """See `Judge.tests`."""
+        return Tests(command=_last_line(spec))
 
-    async def run(self, trial: Trial, spec: SweProSpec) -> Verdict:
+    def tools(self, spec: SweProSpec, options: GraderConfig) -> Files:
+        """See `Judge.tools`."""
+        return {"run_script.sh": spec.run_script} if options.strict else {}
+
+    async def run(self, trial: Trial, spec: SweProSpec) -> TestRun:
         """See `Judge.run`."""
         require_pinned(spec.parser, spec.parser_sha256, trial.task.task_id)
         if not trial.options.strict:
             return await _lenient(trial, spec)
-        await _bring_tests(trial, spec)
-        result, stdout, stderr = await _run_script(trial, spec)
-        log = printed(result, trial.options.max_log_bytes)
-        names = (*spec.fail_to_pass, *spec.pass_to_pass)
-        if result.timed_out:
-            return Verdict(status=VerdictStatus.TIMEOUT, reward=0.0, tests_failed=len(names), log=log)
-        parsed = await parse_log(spec.parser, stdout, stderr, timeout_s=trial.options.parser_timeout_s)
-        seen = {plain(name): status for name, status in parsed.items()}
-        outcomes = outcomes_of(names, seen)
-        forged = (
-            confirm.forged(names, outcomes, await confirm.told(trial.sandbox))
-            if confirm.starts_pytest(spec.run_script)
-            else []
+        files = shlex.quote(",".join(spec.selected_test_files))
+        result = await trial.sandbox.exec(
+            f"{KEEP_GOING if trial.is_mixed else ''}bash {TOOLS}/run_script.sh {files}",
+            cwd=trial.task.workdir,
+            env={**CACHES_OFF, **spec.environment},
+            timeout=trial.options.timeout_s,
         )
-        if forged:
-            metadata: dict[str, Any] = {"signals": {Signal.FORGED_REPORT: forged}}
-            return Verdict(
-                status=VerdictStatus.TAMPERED, reward=0.0, tests_failed=len(forged), log=log, metadata=metadata
-            )
-        return judge_log(spec, parsed, log=log, skipped_pass_to_pass=trial.options.skipped_pass_to_pass)
+        log, exit_code = printed(result, trial.options.max_log_bytes), result.exit_code
+        if result.timed_out:
+            return TestRun(timed_out=True, exit_code=exit_code, log=log)
+        try:
+            rows = await parse_log(spec.parser, result.stdout, result.stderr, timeout_s=trial.options.parser_timeout_s)
+        except ParserError as error:
+            return TestRun(exit_code=exit_code, log=log, problem=str(error))
+        return TestRun(outcomes=worst_by_name(rows), exit_code=exit_code, log=log)
 
-
-def judge_log(
-    spec: SweProSpec, parsed: Mapping[str, str], *, log: str = "", skipped_pass_to_pass: bool = False
-) -> Verdict:
-    """The verdict of what a parser found, without a sandbox."""
-    seen = {plain(name): status for name, status in parsed.items()}
-    outcomes = outcomes_of((*spec.fail_to_pass, *spec.pass_to_pass), seen)
-    named = Named(fail_to_pass=spec.fail_to_pass, pass_to_pass=spec.pass_to_pass, outcomes=outcomes)
-    verdict = named.verdict(log=log, skipped_pass_to_pass=skipped_pass_to_pass)
-    wanted = {plain(name): status for name, status in spec.expected.items()}
-    if not wanted or seen == wanted or verdict.status is not VerdictStatus.SOLVED:
-        return verdict
-    other = {name: seen.get(name, ABSENT) for name in {*seen, *wanted} if seen.get(name) != wanted.get(name)}
-    metadata = {**verdict.metadata, "tests_unexpected": dict(sorted(other.items())[:NAMES_SHOWN])}
-    return replace(verdict, status=VerdictStatus.FAILED, reward=0.0, tests_failed=len(other), metadata=metadata)
+    def verdict(self, spec: SweProSpec, run: TestRun, options: GraderConfig) -> Verdict:
+        """See `Judge.verdict`. A row with `expected` must see exactly these tests, each with its outcome."""
+        seen = run.outcomes
+        verdict = self.names(spec).verdict(seen, log=run.log, skipped_pass_to_pass=options.skipped_pass_to_pass)
+        wanted = {plain(name): status for name, status in spec.expected.items()}
+        if not wanted or seen == wanted or verdict.status is not VerdictStatus.SOLVED:
+            return verdict
+        other = {name: seen.get(name, ABSENT) for name in {*seen, *wanted} if seen.get(name) != wanted.get(name)}
+        metadata = {**verdict.metadata, "tests_unexpected": dict(sorted(other.items())[:NAMES_SHOWN])}
+        return replace(verdict, status=VerdictStatus.FAILED, reward=0.0, tests_failed=len(other), metadata=metadata)
 
 
 def _last_line(spec: SweProSpec) -> str:
@@ -113,31 +109,7 @@ def _last_line(spec: SweProSpec) -> str:
     return lines[-1] if lines else ""
 
 
-async def _bring_tests(trial: Trial, spec: SweProSpec) -> None:
-    """The last line of before_repo_set_cmd: tests come after the patch, so that they replace what it did to them."""
-    command = _last_line(spec)
-    if not command:
-        return
-    result = await trial.sandbox.exec(command, cwd=trial.task.workdir, timeout=trial.options.setup_timeout_s)
-    if result.exit_code != 0:
-        shown = printed(result, 2000)
-        raise SetupError(f"task {trial.task.task_id}: `{command[:200]}` ended with {result.exit_code}: {shown}")
-
-
-async def _run_script(trial: Trial, spec: SweProSpec) -> tuple[ExecResult, bytes, bytes]:
-    """The script's result, and its two streams as they stand in files of root's."""
-    exports = confirm.EXPORTS if confirm.starts_pytest(spec.run_script) else ""
-    files = shlex.quote(",".join(spec.selected_test_files))
-    result = await trial.sandbox.exec(
-        f"{exports}bash {TOOLS}/run_script.sh {files}",
-        cwd=trial.task.workdir,
-        env={**CACHES_OFF, **spec.environment},
-        timeout=trial.options.timeout_s,
-    )
-    return result, result.stdout, result.stderr
-
-
-async def _lenient(trial: Trial, spec: SweProSpec) -> Verdict:
+async def _lenient(trial: Trial, spec: SweProSpec) -> TestRun:
     """As common recipes do it: script and parser belong to the agent and run in its sandbox."""
     script = f"mkdir -p {LENIENT} && cp {PRIVATE}/lenient/* {LENIENT}/ && chown -R agent: {LENIENT}"
     for name, text in {"run_script.sh": spec.run_script, "parser.py": spec.parser}.items():
@@ -151,22 +123,14 @@ async def _lenient(trial: Trial, spec: SweProSpec) -> Verdict:
     result = await trial.sandbox.exec(command, cwd=trial.task.workdir, timeout=trial.options.timeout_s)
     log = printed(result, trial.options.max_log_bytes)
     if result.timed_out:
-        return Verdict(status=VerdictStatus.TIMEOUT, reward=0.0, tests_failed=1, log=log)
+        return TestRun(timed_out=True, exit_code=result.exit_code, log=log)
     try:
         written = await trial.sandbox.read_file(f"{LENIENT}/result.json", user="root", max_bytes=OUTPUT_BYTES)
         rows = json.loads(written)["tests"]
-        passed = {row["name"] for row in rows if row["status"] == "PASSED"}
-    except (FileNotFoundError, UnreadableError, ValueError, KeyError, TypeError, RecursionError):
-        passed = set()
-    wanted = {*spec.fail_to_pass, *spec.pass_to_pass}
-    solved = bool(wanted) and wanted <= passed
-    return Verdict(
-        status=VerdictStatus.SOLVED if solved else VerdictStatus.FAILED,
-        reward=float(solved),
-        tests_passed=len(wanted & passed),
-        tests_failed=len(wanted - passed),
-        log=log,
-    )
+        outcomes = worst_by_name((row["name"], row["status"].lower()) for row in rows)
+    except (FileNotFoundError, UnreadableError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        outcomes = {}
+    return TestRun(outcomes=outcomes, exit_code=result.exit_code, log=log)
 
 
 @dataclass(kw_only=True)

@@ -42,6 +42,8 @@ class EpisodeLimits:
 
     agent_s: float
     workspace_s: float
+    sandbox_s: float
+    """Lifetime of the agent's sandbox."""
     guard_s: float
     """Limit of the whole episode."""
 
@@ -141,7 +143,7 @@ class EpisodeRunner:
                     self._provider,
                     task,
                     assets=self._assets,
-                    lifetime_s=limits.guard_s,
+                    lifetime_s=limits.sandbox_s,
                     labels={"rollout": request.rollout_id},
                 )
                 sandbox = await stack.enter_async_context(boot)

@@ -51,6 +51,8 @@ def rollout_metrics(groups: Sequence[Group], version: int) -> dict[str, float]:
     verdicts = [rollout.verdict for rollout in rollouts if rollout.verdict is not None]
     signals = Counter(name for verdict in verdicts for name in verdict.metadata.get("signals", ()))
     metrics |= {f"grader/signal/{name}": count for name, count in signals.items()}
+    findings = Counter(v.metadata["control"]["finding"] for v in verdicts if "control" in v.metadata)
+    metrics |= {f"grader/control/{finding}": count for finding, count in findings.items()}
     if dropped := sum("dropped_paths" in verdict.metadata for verdict in verdicts):
         metrics["grader/patches_with_dropped_paths"] = dropped
     metrics |= {f"tokens/excluded/{reason}": count for reason, count in excluded.items()}

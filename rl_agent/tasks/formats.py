@@ -240,7 +240,11 @@ def swe_rebench(row: Mapping[str, Any], place: Place) -> Task:
     return _published(
         row,
         image=fields.optional_text(row, "docker_image", "image_name", "image"),
-        grader=replace(_names(row, python=CONDA), test_patch=fields.optional_text(row, "test_patch") or ""),
+        grader=replace(
+            _names(row, python=CONDA),
+            test_patch=fields.optional_text(row, "test_patch") or "",
+            test_command=command or "",
+        ),
         gold_patch=fields.optional_text(row, "patch"),
     )
 

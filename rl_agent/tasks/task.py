@@ -38,6 +38,8 @@ class F2pSpec:
     pass_to_pass: tuple[str, ...] = ()
     test_files: tuple[str, ...] = ()
     """Further files that a patch must not change; those of the named tests and of `test_patch` never count."""
+    test_command: str = ""
+    """Command that runs the tests, with its options and without files, as `pytest -W error`. Empty: `pytest`."""
     python: str = "python3"
     """Command that starts Python, as shell words. For an environment: `source .../activate env && python`."""
 

@@ -62,7 +62,8 @@ SHADOW_CONFIG: Final = """\
 [safe]
 	directory = *
 """
-SHADOW_ATTRIBUTES: Final = "* -filter\n"
+SHADOW_ATTRIBUTES: Final = "* -filter -text -ident !eol !working-tree-encoding\n"
+"""Overrides what the agent writes to `.gitattributes`: files are captured and written byte for byte."""
 TEXT_SHOWN: Final = 4000
 COMMANDS_SHOWN: Final = 200
 STATEMENT: Final = "/opt/rl_agent_task/PROBLEM_STATEMENT.md"

@@ -91,13 +91,13 @@ class E2BSandboxConfig(RemoteSandboxConfig):
         if not self.has_local_gateway:
             hint = " Or run `python -m rl_agent.sandboxes.gateway` on this machine and set sandbox.api_url to it."
             yield from self.unreachable_adapter(config, sandboxes=f"sandboxes of {self.api_url or 'E2B'}", hint=hint)
-        rollout_s = config.guard_s
+        rollout_s = config.agent_sandbox_s
         grader_s = config.grader.sandbox_lifetime_s
         if rollout_s > self.max_lifetime_s:
             yield Problem(
                 "sandbox.max_lifetime_s",
-                f"{self.max_lifetime_s:g} s is less than the {rollout_s:g} s that a rollout may take.",
-                "Lower harness.time_budget_s or grader.timeout_s, or raise it if the account allows more.",
+                f"{self.max_lifetime_s:g} s is less than the {rollout_s:g} s that an agent may take.",
+                "Lower harness.time_budget_s or rollout.workspace_timeout_s, or raise it if the account allows more.",
             )
         elif grader_s > self.max_lifetime_s:
             yield Problem(

@@ -242,8 +242,8 @@ def spec(kind: str, tools: Path) -> GraderSpec:
 async def judged(
     provider: LocalProvider, tools: Path, kind: str, after: dict[str, str | None], **changes: Any
 ) -> Verdict:
-    task = calc_task(files=BASE, grader=spec(kind, tools))
-    grader = AutoConfig(**{"timeout_s": 300, **changes}).build()
+    task = calc_task(files=BASE, grader=spec(kind, tools), gold_patch=patch_of(BASE, RIGHT).decode())
+    grader = AutoConfig(**{"timeout_s": 300, "twins_dir": f"{tools}/twins", **changes}).build()
     verdict: Verdict = await grader.grade(task, patch_of(BASE, after), provider)
     return verdict
 

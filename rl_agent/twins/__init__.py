@@ -1,0 +1,1 @@
+"""Twins: test files with a wrong expectation, which a right solution must fail."""
