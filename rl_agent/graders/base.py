@@ -26,7 +26,7 @@ class VerdictStatus(StrEnum):
     TIMEOUT = "timeout"
     """Grading ran out of its wall-clock time: reward 0."""
     TAMPERED = "tampered"
-    """The patch reaches outside the work tree, consists of the tests' machinery only, or was seen to change or forge a test run."""
+    """The patch reaches outside the work tree, or it passes tests whose expectations are wrong."""
     INFRA_ERROR = "infra_error"
     """Grading could not be done; has no reward and never trains."""
 

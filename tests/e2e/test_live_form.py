@@ -60,7 +60,7 @@ async def record(config: Config, task: ToyTask, scratch: Path) -> Rollout:
                 grader=config.grader.build(),
                 adapter=adapter,
                 advertise_host=None,
-                limits=EpisodeLimits(agent_s=60, workspace_s=60, guard_s=180),
+                limits=EpisodeLimits(agent_s=60, workspace_s=60, sandbox_s=180, guard_s=180),
             )
             request = EpisodeRequest(task=task.as_task("host"), slot=Slot(position=0, member=0))
             return await runner.run(request)

@@ -126,7 +126,7 @@ async def test_a_test_that_never_ends_is_a_timeout_with_reward_zero(provider: Lo
 @needs_root
 async def test_a_lost_sandbox_is_replaced(provider: LocalProvider) -> None:
     losing = LosingProvider(provider, 1)
-    assert (await eval_cmd(retries=1).grade(calc_task(), FIX, losing)).status is VerdictStatus.SOLVED
+    assert (await eval_cmd(retries=1, mixed_runs=False).grade(calc_task(), FIX, losing)).status is VerdictStatus.SOLVED
     assert losing.boots == 2
 
 
@@ -221,7 +221,7 @@ async def test_pre_commands_share_a_shell_and_any_line_that_fails_is_a_set_up_er
 @needs_root
 async def test_fallbacks_record_which_one_applied_and_start_from_the_pristine_tree(provider: LocalProvider) -> None:
     solved = await eval_cmd(apply_fallbacks=[Rung.three_way]).grade(calc_task(), FIX, provider)
-    assert (solved.status, dict(solved.metadata)) == (VerdictStatus.SOLVED, {"applied": "strict"})
+    assert (solved.status, solved.metadata["applied"]) == (VerdictStatus.SOLVED, "strict")
     wrong = FIX.replace(b"a + b", b"a / b")
     assert (
         await eval_cmd(apply_fallbacks=[Rung.three_way]).grade(calc_task(), wrong, provider)
@@ -244,7 +244,7 @@ async def test_a_fallback_that_half_succeeds_leaves_nothing_to_the_next(provider
     strict = await eval_cmd().grade(task, first + moved, provider)
     assert strict.status is VerdictStatus.APPLY_FAILED
     fuzzy = await eval_cmd(apply_fallbacks=[Rung.three_way, Rung.fuzz]).grade(task, first + moved, provider)
-    assert (fuzzy.status, dict(fuzzy.metadata)) == (VerdictStatus.SOLVED, {"applied": "fuzz"}), fuzzy.log
+    assert (fuzzy.status, fuzzy.metadata["applied"]) == (VerdictStatus.SOLVED, "fuzz"), fuzzy.log
 
 
 @needs_root
@@ -258,9 +258,15 @@ async def test_a_grader_refuses_a_specification_that_it_does_not_know() -> None:
         await eval_cmd().grade(calc_task(grader=F2pSpec(fail_to_pass=("t",))), FIX, LosingProvider(None, 0))
 
 
-async def test_signals_cost_the_penalty() -> None:
+async def test_a_patch_of_configuration_alone_is_empty_and_costs_no_penalty() -> None:
     hook = b"diff --git a/conftest.py b/conftest.py\nnew file mode 100644\n--- /dev/null\n+++ b/conftest.py\n@@ -0,0 +1 @@\n+x\n"
     verdict = await eval_cmd(penalty=0.25).grade(calc_task(), hook, LosingProvider(None, 0))
-    assert (verdict.status, verdict.reward) == (VerdictStatus.TAMPERED, -0.25)
+    assert (verdict.status, verdict.reward) == (VerdictStatus.EMPTY_DIFF, 0.0)
     assert verdict.metadata["signals"] == {"protected_path": ["conftest.py"]}
     assert list(verdict.metadata["dropped_paths"]) == ["conftest.py"]
+
+
+async def test_tampering_costs_the_penalty() -> None:
+    outside = FIX.replace(b"b/calc.py", b"b/../calc.py")
+    verdict = await eval_cmd(penalty=0.25).grade(calc_task(), outside, LosingProvider(None, 0))
+    assert (verdict.status, verdict.reward) == (VerdictStatus.TAMPERED, -0.25)

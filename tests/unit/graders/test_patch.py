@@ -49,49 +49,44 @@ def test_a_path_outside_the_work_tree_is_tampering_for_the_whole_patch(patch: by
         section("a/evil", mode="120000", line="../../etc"),
         section("evil", mode="120000", line="a/../.."),
         section("evil", mode="120000", line=".git"),
-        *(section(f"{folder}{name}") for folder in ("", "a/b/") for name in ("conftest.py", "pytest.ini", "tox.ini")),
-        section("setup.cfg"),
-        section("pyproject.toml", kind="old"),
+        *(section(f"{folder}{name}") for folder in ("", "a/b/") for name in ("conftest.py", "pytest.ini")),
+        section("tox.ini", line="[testenv:py]"),
+        section("setup.cfg", line="[tool:pytest]"),
+        section("setup.cfg", line="addopts = -x"),
+        section("pyproject.toml", line="[tool.pytest.ini_options]"),
+        section("pyproject.toml", line="fail_under = 1"),
         section("sitecustomize.py"),
         section("lib/usercustomize.py"),
         section("x.pth"),
         section("src/thing.egg-info/entry_points.txt"),
-        section("random.py"),
-        section("src/json/__init__.py"),
-        section("pytest.py"),
-        section("_pytest/__init__.py"),
-        section("tests/unittest.py"),
-        section("pluggy.so"),
         section("package.json", line='  "test": "true",'),
         section("jest.config.js"),
     ],
 )
-def test_the_tests_machinery_is_dropped_named_and_called_tampering(patch: bytes) -> None:
+def test_what_decides_how_tests_run_is_dropped_and_named(patch: bytes) -> None:
     found = screened(section("good.py") + patch, "tests/test_a.py")
     assert found.problem is None
     assert found.patch == section("good.py")
     assert len(found.dropped) == 1
-    assert found.tampering
+    assert list(found.protected) == list(found.dropped)
 
 
-@pytest.mark.parametrize(
-    "path", ["tests/test_a.py", "tests/helpers.py", "tests/deep/er/data.json", "check.py", "__pycache__/x.pyc"]
-)
+@pytest.mark.parametrize("path", ["tests/test_a.py", "check.py", "__pycache__/x.pyc"])
 def test_tests_and_build_products_are_dropped_without_blame(path: str) -> None:
     found = screened(section("good.py") + section(path), "tests/test_a.py", "check.py")
-    assert (found.patch, list(found.dropped), found.tampering) == (section("good.py"), [path], False)
+    assert (found.patch, list(found.dropped), list(found.protected)) == (section("good.py"), [path], [])
 
 
 @pytest.mark.parametrize(
-    "path", ["pkg/random.py", "pkg/tests.py", "other/test_b.py", "package.json", "a/json/__init__.py", "src/test/x.py"]
+    "path",
+    [
+        *("pkg/random.py", "pkg/tests.py", "other/test_b.py", "package.json", "a/json/__init__.py", "src/test/x.py"),
+        *("random.py", "tests/helpers.py", "tests/deep/er/data.json", "spec/build.py", "testing/tools.py"),
+        *("setup.cfg", "pyproject.toml", "tox.ini"),
+    ],
 )
 def test_what_only_looks_like_it_stays(path: str) -> None:
     assert screened(section(path), "tests/test_a.py").dropped == {}
-
-
-def test_a_changed_module_of_the_repository_shadows_nothing_new() -> None:
-    changed = b"diff --git a/random.py b/random.py\nindex 1..2 100644\n--- a/random.py\n+++ b/random.py\n@@ -1 +1 @@\n-1\n+2\n"
-    assert screened(changed).dropped == {}
 
 
 def test_what_makes_room_for_the_tests_or_lies_beside_them_stays() -> None:
@@ -101,7 +96,7 @@ def test_what_makes_room_for_the_tests_or_lies_beside_them_stays() -> None:
         assert screen(patch, guard, max_bytes=9999, max_files=9).dropped == {}
     for path in ("checks", "checks/t.py/x", "t.py/x/y", "src/widget.spec.ts/x"):
         found = screen(section("good.py") + section(path), guard, max_bytes=9999, max_files=9)
-        assert (list(found.dropped), found.tampering, found.patch) == ([path], True, section("good.py"))
+        assert (list(found.dropped), list(found.protected), found.patch) == ([path], [path], section("good.py"))
 
 
 def test_sections_join_to_the_patch_they_came_from() -> None:

@@ -10,21 +10,30 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rl_agent.errors import ConfigError, GraderError
-from rl_agent.graders.names import Named, outcomes_of, plain
-from rl_agent.graders.parse import parse_log, require_pinned
-from rl_agent.graders.swepro import SweProJudge, judge_log
+from rl_agent.graders.names import Names, is_phantom, outcome_of, plain, worst_by_name
+from rl_agent.graders.parse import ParserError, parse_log, require_pinned
+from rl_agent.graders.sandboxed import TestRun
+from rl_agent.graders.swepro import SweProConfig, SweProJudge
 from rl_agent.tasks.rows import RowsConfig
 from rl_agent.tasks.task import SweProSpec
 from tests.local import needs_root
 from tests.pytest_log import statuses
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rl_agent.graders.base import Verdict
     from rl_agent.tasks.rows import RowTasks
 
 DATA = Path(__file__).parents[2] / "data"
 SHARED = Path(__file__).parents[4] / "shared" / "data"
 PRO = sorted(path.name for path in (DATA / "swebench_pro").iterdir() if path.is_dir())
 MISSING = {"image": "host", "workdir": "/app", "problem_statement": "Fix it."}
+
+
+def judge_log(spec: SweProSpec, rows: Sequence[tuple[str, str]]) -> Verdict:
+    verdict: Verdict = SweProJudge().verdict(spec, TestRun(outcomes=worst_by_name(rows)), SweProConfig())
+    return verdict
 
 
 def spec(name: str) -> SweProSpec:
@@ -75,7 +84,7 @@ async def test_swebench_pro_instances_grade_from_logs_of_their_own_test_lists(na
         log = written_log(name, outcomes).encode()
         parsed = await parse_log(instance.parser, log, b"", timeout_s=120)
         assert (judge_log(instance, parsed).status == "solved") is solved, parsed
-    assert judge_log(instance, {}).tests_failed == len(names), "absent is failed"
+    assert judge_log(instance, []).tests_failed == len(names), "absent is failed"
 
 
 def test_there_are_six_instances_and_their_tests_are_protected() -> None:
@@ -85,10 +94,8 @@ def test_there_are_six_instances_and_their_tests_are_protected() -> None:
 
 
 def verdict(log: str, fail_to_pass: list[str], pass_to_pass: list[str]) -> Any:
-    outcomes = outcomes_of((*fail_to_pass, *pass_to_pass), {plain(k): v for k, v in statuses(log).items()})
-    return Named(fail_to_pass=fail_to_pass, pass_to_pass=pass_to_pass, outcomes=outcomes).verdict(
-        log="", skipped_pass_to_pass=False
-    )
+    names = Names(fail_to_pass=tuple(fail_to_pass), pass_to_pass=tuple(pass_to_pass))
+    return names.verdict(worst_by_name(statuses(log).items()), log="", skipped_pass_to_pass=False)
 
 
 @pytest.mark.parametrize("instance", ["pandas-dev__pandas.95280573.pr_53652", "pydantic__pydantic.acb0f10f.pr_8316"])
@@ -194,10 +201,10 @@ async def test_a_parser_runs_alone_and_its_failures_are_errors() -> None:
         "try:\n    socket.create_connection(('127.0.0.1', 22), 1)\nexcept OSError as e: found.append(type(e).__name__)\n"
         "json.dump({'tests': [{'name': n, 'status': 'PASSED'} for n in found]}, open(sys.argv[3], 'w'))\n"
     )
-    seen = set(await parse_log(spy, b"", b"", timeout_s=120))
+    seen = {name for name, _ in await parse_log(spy, b"", b"", timeout_s=120)}
     assert seen <= {"65534", "False", "ConnectionRefusedError", "OSError"}
     for parser in ("raise SystemExit(3)", "print(1)", "open(__import__('sys').argv[3], 'w').write('no json')"):
-        with pytest.raises(GraderError, match="the log parser"):
+        with pytest.raises(ParserError, match="the log parser"):
             await parse_log(parser, b"", b"", timeout_s=120)
 
 
@@ -211,7 +218,24 @@ def test_names_are_compared_without_colours_and_durations_and_else_as_they_are()
     assert plain("t[5s]") == "t[5s]"
     assert plain("a  b   ( 1.5 s )  ") == "a  b"
     seen = {"t[a b]": "passed", "t[a c]": "failed", "u[x]": "skipped", "v[1 2]": "passed", "v[1 3]": "passed"}
-    assert outcomes_of(["t[a", "u[x]", "v[1", "w", "t"], seen) == ["failed", "skipped", "passed", "absent", "absent"]
+    found = [outcome_of(name, seen) for name in ("t[a", "u[x]", "v[1", "w", "t")]
+    assert found == ["failed", "skipped", "passed", "absent", "failed"]
+
+
+def test_of_two_names_that_differ_in_a_duration_the_failure_counts() -> None:
+    for rows in ([("a (1 ms)", "failed"), ("a (2 ms)", "passed")], [("a (2 ms)", "passed"), ("a (1 ms)", "failed")]):
+        assert worst_by_name(rows) == {"a": "failed"}
+
+
+@needs_root
+async def test_a_parser_gets_valid_text() -> None:
+    strict = "import sys\nopen(sys.argv[1]).read()\nopen(sys.argv[3], 'w').write('{\"tests\": []}')\n"
+    assert await parse_log(strict, b"caf\xe9 \xff\xfe", b"\x80", timeout_s=120) == []
+
+
+def test_a_name_without_a_word_is_a_phantom() -> None:
+    assert all(map(is_phantom, ("[100%]", "", "....", "[ 10%]")))
+    assert not any(map(is_phantom, ("t", "test/a.js | b", "1 + 1 is 2")))
 
 
 def test_a_name_made_to_be_slow_is_compared_in_a_moment() -> None:

@@ -10,17 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rl_agent.errors import ConfigError, GraderError, SetupError
+from rl_agent.errors import ConfigError, SetupError
 from rl_agent.graders.auto import AutoConfig
-from rl_agent.graders.swebench import SweBenchJudge, judge_statuses, package_verdict
+from rl_agent.graders.names import Names, worst_by_name
+from rl_agent.graders.parse import ParserError
+from rl_agent.graders.swebench import SweBenchJudge, package_verdict
 from rl_agent.graders.swebench_log import REPORT, STATUSES, read_log, report, statuses
-from rl_agent.graders.swebench_package import Package, only_block, package_of, script_of
-from rl_agent.graders.swebench_package import test_command as command_of
+from rl_agent.graders.swebench_package import Package, last_block, package_of, without_tests
 from rl_agent.tasks.task import SweBenchSpec
 from tests.local import calc_task
 
 if TYPE_CHECKING:
     from rl_agent.graders.auto import Auto
+    from rl_agent.graders.base import Verdict
 
 PATCH = "diff --git a/tests/t.py b/tests/t.py\n--- a/tests/t.py\n+++ b/tests/t.py\n@@ -1 +1 @@\n-1\n+2\n"
 DATA = Path(__file__).parents[2] / "data" / "swebench"
@@ -44,6 +46,11 @@ def package(fail_to_pass: tuple[str, ...] = ("a",), pass_to_pass: tuple[str, ...
     return Package(fail_to_pass=fail_to_pass, pass_to_pass=pass_to_pass, **values)
 
 
+def judge_statuses(package: Package, statuses: dict[str, str], *, skipped_pass_to_pass: bool = False) -> Verdict:
+    names = Names(fail_to_pass=package.fail_to_pass, pass_to_pass=package.pass_to_pass)
+    return names.verdict(worst_by_name(statuses.items()), log="", skipped_pass_to_pass=skipped_pass_to_pass)
+
+
 @pytest.mark.parametrize(
     ("seen", "status"),
     [
@@ -56,47 +63,31 @@ def package(fail_to_pass: tuple[str, ...] = ("a",), pass_to_pass: tuple[str, ...
     ],
 )
 def test_every_named_test_must_be_seen_and_pass(seen: dict[str, str], status: str) -> None:
-    assert judge_statuses(package(), seen, None).status == status
+    assert judge_statuses(package(), seen).status == status
 
 
 def test_a_skipped_pass_to_pass_test_may_be_allowed() -> None:
     seen = {"a": "passed", "b": "skipped"}
-    assert judge_statuses(package(), seen, None).status == "failed"
-    assert judge_statuses(package(), seen, None, skipped_pass_to_pass=True).status == "solved"
-
-
-def test_what_pytest_does_not_confirm_was_forged() -> None:
-    seen = {"t.py::a": "passed", "t.py::b": "passed"}
-    tests = package(("t.py::a",), ("t.py::b",))
-    assert judge_statuses(tests, seen, {"t.py::a": "passed", "t.py::b": "passed"}).status == "solved"
-    verdict = judge_statuses(tests, seen, {"t.py::a": "failed", "t.py::b": "passed"})
-    assert (verdict.status, verdict.metadata["signals"]) == ("tampered", {"forged_report": ["t.py::a"]})
+    assert judge_statuses(package(), seen).status == "failed"
+    assert judge_statuses(package(), seen, skipped_pass_to_pass=True).status == "solved"
 
 
 def test_only_the_last_marked_block_of_a_log_counts() -> None:
-    forged = b">>>>> Start Test Output\nPASSED a\n>>>>> End Test Output\n>>>>> Test Exit Code: 0\n"
-    real = b"+ : '>>>>> Start Test Output'\nFAILED a\n+ : '>>>>> End Test Output'\n>>>>> Test Exit Code: 1\nmore\n"
-    block = only_block(forged + real)
-    assert block is not None
-    text, code = block
-    assert (b"FAILED a" in text, b"PASSED a" in text, code) == (True, False, 1)
-    for number in (b"9" * 5000, b"--5", b""):
-        block = only_block(real.replace(b"Code: 1", b"Code: " + number))
-        assert block is not None
-        assert block[1] is None
-    assert only_block(b"PASSED a\n>>>>> Start Test Output\n") is None
-    assert only_block(b"PASSED a\n>>>>> End Test Output\n") is None
+    forged = b">>>>> Start Test Output\nPASSED a\n>>>>> End Test Output\n"
+    real = b"+ : '>>>>> Start Test Output'\nFAILED a\n+ : '>>>>> End Test Output'\nmore\n"
+    text = last_block(forged + real)
+    assert text is not None
+    assert (b"FAILED a" in text, b"PASSED a" in text) == (True, False)
+    assert last_block(b"PASSED a\n>>>>> Start Test Output\n") is None
+    assert last_block(b"PASSED a\n>>>>> End Test Output\n") is None
 
 
-def test_the_script_tells_how_the_tests_ended_and_what_it_runs() -> None:
-    script = (
-        "pytest --version\n: '>>>>> Start Test Output'\n./runtests.py a\n: '>>>>> End Test Output'\ngit checkout x\n"
-    )
-    told = script_of(script)
-    assert told.index("$?") < told.index("End Test") < told.index("Test Exit Code") < told.index("git checkout")
-    assert script_of(told) == told
-    assert "runtests" in command_of(script)
-    assert "pytest" not in command_of(script)
+def test_the_script_that_runs_the_tests_does_not_hold_them() -> None:
+    checkout = "git checkout 7ee9ceb71e868944a46e1ff00b506772a53a4f1d tests/t.py\n"
+    brings = f"{checkout}git apply -v - <<'EOF_1'\n{PATCH}EOF_1\n"
+    rest = "pip install -e .\n: '>>>>> Start Test Output'\npytest tests/t.py\n: '>>>>> End Test Output'\n"
+    assert without_tests(f"set -x\n{brings}{rest}{checkout}") == f"set -x\n{rest}"
+    assert without_tests(rest) is None
 
 
 def test_the_packages_own_verdict_is_its_reports() -> None:
@@ -121,10 +112,10 @@ def test_without_the_package_the_remedy_is_named() -> None:
 
 @needs_package
 def test_the_package_makes_the_script_of_a_published_row_without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("socket.socket.connect", None)
+    monkeypatch.setattr("socket.socket.connect")
     found = package_of(row())
     assert (found.fail_to_pass, len(found.pass_to_pass), found.eval_type) == ((EMPTY,), 58, "pass_and_fail")
-    assert "pytest -rA tests/test_blueprints.py" in command_of(found.script)
+    assert "pytest -rA tests/test_blueprints.py" in found.script
     assert "git checkout 7ee9ceb71e868944a46e1ff00b506772a53a4f1d tests/test_blueprints.py" in found.script
 
 
@@ -133,7 +124,7 @@ def test_the_package_makes_the_script_of_a_published_row_without_a_network(monke
 def test_real_logs_give_the_verdict_that_the_package_gives(log: str, status: str, passed: int) -> None:
     found = package_of(row())
     content = (DATA / log).read_bytes()
-    verdict = judge_statuses(found, statuses(found, content), None)
+    verdict = judge_statuses(found, statuses(found, content))
     assert (verdict.status, verdict.tests_passed) == (status, passed)
     theirs = package_verdict(report(found, content), "")
     assert (theirs.status, theirs.tests_passed) == (status, passed)
@@ -194,7 +185,7 @@ async def test_a_parser_that_takes_for_ever_over_a_log_is_ended_and_holds_nobody
     assert await read_log(STATUSES, FAKE_ROW, block("fine"), timeout_s=120) == {"a": "passed", "b": "xfailed"}
     async with asyncio.TaskGroup() as group:
         beating = group.create_task(beat())
-        with pytest.raises(GraderError, match="ran longer than"):
+        with pytest.raises(ParserError, match="ran longer than"):
             await read_log(STATUSES, FAKE_ROW, block("slow"), timeout_s=1)
         beating.cancel()
     assert beats > 5
@@ -202,7 +193,7 @@ async def test_a_parser_that_takes_for_ever_over_a_log_is_ended_and_holds_nobody
 
 @pytest.mark.usefixtures("fake_package")
 async def test_a_parser_that_breaks_over_a_log_is_a_graders_error_with_its_reason() -> None:
-    with pytest.raises(GraderError, match="no such line"):
+    with pytest.raises(ParserError, match="no such line"):
         await read_log(STATUSES, FAKE_ROW, block("broken"), timeout_s=120)
 
 
@@ -210,7 +201,7 @@ async def test_a_parser_that_breaks_over_a_log_is_a_graders_error_with_its_reaso
 def test_a_skipped_test_is_no_solution_whatever_the_package_says() -> None:
     found = package_of(row())
     content = (DATA / "gold.log").read_bytes().replace(f"PASSED {EMPTY}".encode(), f"SKIPPED {EMPTY}".encode())
-    assert judge_statuses(found, statuses(found, content), None).status == "failed"
+    assert judge_statuses(found, statuses(found, content)).status == "failed"
 
 
 @needs_package

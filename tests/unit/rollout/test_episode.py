@@ -111,7 +111,7 @@ async def run(
         grader=anything,
         adapter=anything,
         advertise_host=None,
-        limits=EpisodeLimits(agent_s=10, workspace_s=10, guard_s=guard_s),
+        limits=EpisodeLimits(agent_s=10, workspace_s=10, sandbox_s=30, guard_s=guard_s),
     )
     request = EpisodeRequest(
         task=TASK, slot=Slot(position=0, member=0, attempt=int(ungraded is not None)), ungraded=ungraded

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rl_agent.errors import GraderError, SetupError
-from rl_agent.graders.judge import APPLY_FAILED
+from rl_agent.graders.sandboxed import APPLY_FAILED
 from rl_agent.workspace.capture import capture
 from rl_agent.workspace.diff import touched_paths
 from rl_agent.workspace.workspace import PRIVATE, STATEMENT, prepare
