@@ -1,1 +1,1 @@
-"""Reinforcement learning for coding agents inside the real agent program."""
+"""Reinforcement learning for coding agents that run in their real CLIs."""

@@ -1,4 +1,4 @@
-"""The entry point: compose, load, check, run the chosen job; nothing else."""
+"""Entry point: composes, loads and checks the configuration, then runs the chosen job."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CONF: Final = _INSTALLED if _INSTALLED.is_dir() else Path(__file__).parent.paren
 CONFIG_NAME: Final = "config"
 FAILED: Final = 1
 AUTO: Final = "auto"
-"""`resume=auto`: the newest unfinished run of the same job that no process holds, if any."""
+"""`resume=auto`: continue the newest unfinished run of the same job that no process uses, if there is one."""
 
 
 def run(composed: DictConfig) -> None:
@@ -55,7 +55,7 @@ def run(composed: DictConfig) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Read the command line."""
+    """Parse the command line and run the job."""
     register()
     OmegaConf.register_new_resolver("rl_agent.run_dir", _run_dir, replace=True)
     given = get_args_parser().parse_args(arguments)
@@ -81,7 +81,7 @@ def _write_config(path: Path, composed: DictConfig) -> None:
 
 
 def _run_dir(resume: str | None, output: str, job: str, day: str, time: str) -> str:
-    """Return where the run writes: a new folder, or the one that it continues."""
+    """Return the run's folder: a new one, or the resumed one."""
     if resume == AUTO:
         runs = unfinished_runs(Path(output))
         same = (run for run in runs if OmegaConf.select(OmegaConf.load(run / CONFIG), "job._target_") == job)
@@ -90,7 +90,7 @@ def _run_dir(resume: str | None, output: str, job: str, day: str, time: str) -> 
 
 
 def _fail(*errors: BaseException) -> None:
-    lines = dict.fromkeys(f"error: {error}" for error in errors)  # rollouts that fail together give the same message
+    lines = dict.fromkeys(f"error: {error}" for error in errors)  # rollouts that fail together have the same message
     print("\n".join(lines), file=sys.stderr)  # noqa: T201 (the only place that prints an error)
     sys.exit(FAILED)
 

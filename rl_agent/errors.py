@@ -1,37 +1,37 @@
-"""The errors of rl_agent, one tree.
+"""Errors of rl_agent, as one tree.
 
     RlAgentError
-    ├── ConfigError         the user's configuration; never retried; listed before anything starts
-    │   └── ImageError          an image that does not exist or is none; of a task in a run: SetupError
-    ├── SetupError          a task's image, workspace or pre_commands; not retried; the rollout is aborted, never reward 0
+    ├── ConfigError         invalid configuration; never retried; listed before anything starts
+    │   └── ImageError          an image does not exist or is invalid; for a task in a run: SetupError
+    ├── SetupError          a task's image, workspace or pre_commands failed; not retried; aborts the rollout, no reward
     ├── HarnessError        the agent CLI is missing, damaged or cannot be started; not retried
     ├── GraderError         the grader itself failed (not the tests); retried, then `infra_error`
-    ├── LawError            one of the design's laws is broken; ends the run
-    └── InfraError          machines, networks, processes; retried with back-off, then `infra_error`
+    ├── LawError            a law of the design is broken; ends the run
+    └── InfraError          machines, networks or processes failed; retried with back-off, then `infra_error`
         ├── SandboxError
         ├── EngineError
-        └── WeightPushError     ends the run: training never goes on against stale weights
+        └── WeightPushError     ends the run: training never continues with stale weights
 
-A message names the thing, the place and the remedy.
+Messages have the form `<where>: <what is wrong>. <How to fix it>.`
 """
 
 from __future__ import annotations
 
 
 class RlAgentError(Exception):
-    """Base of every error that rl_agent raises on purpose."""
+    """Base of all errors that rl_agent raises deliberately."""
 
 
 class ConfigError(RlAgentError):
-    """The configuration is wrong: unknown key, contradiction, unreadable file."""
+    """The configuration is invalid: unknown key, contradiction, unreadable file."""
 
 
 class ImageError(ConfigError):
-    """An image does not exist, or is none: the only thing at a boot that may be a task's own fault."""
+    """An image does not exist or is invalid. This is the only boot error that may be the task's fault."""
 
 
 class SetupError(RlAgentError):
-    """A task could not be set up in its sandbox: a fault of the task, not of the policy."""
+    """A task could not be set up in its sandbox. This is a fault of the task, not of the policy."""
 
 
 class HarnessError(RlAgentError):
@@ -39,24 +39,24 @@ class HarnessError(RlAgentError):
 
 
 class GraderError(RlAgentError):
-    """Grading itself failed; says nothing about the agent's work."""
+    """Grading itself failed. This says nothing about the agent's work."""
 
 
 class LawError(RlAgentError):
-    """A law of the design is broken (a token counted twice, a log-probability missing): never trained on."""
+    """A law of the design is broken (a token counted twice, a missing log-probability). Its data never trains."""
 
 
 class InfraError(RlAgentError):
-    """Machines, networks or processes failed; says nothing about the agent's work."""
+    """Machines, networks or processes failed. This says nothing about the agent's work."""
 
 
 class SandboxError(InfraError):
-    """A sandbox could not be booted, or was lost."""
+    """A sandbox could not be booted or was lost."""
 
 
 class EngineError(InfraError):
-    """The inference engine failed or gave an unusable answer."""
+    """The inference engine failed or returned an invalid response."""
 
 
 class WeightPushError(InfraError):
-    """New weights did not arrive, or arrived wrong."""
+    """New weights did not arrive, or arrived incorrectly."""

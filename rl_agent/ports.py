@@ -1,4 +1,4 @@
-"""Ports that stay free until the server that they are meant for takes them, and which hosts are this machine."""
+"""Reservation of ports until their server binds them, and a check for loopback hosts."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ LOOPBACK: Final = "127.0.0.1"
 
 
 def hold_port(host: str, port: int = 0, *, key: str = "") -> socket.socket:
-    """A socket bound to `port` of `host` (0: any free one) that never listens. Close it when the server for it listens.
+    """Return a socket bound to `port` of `host` (0: any free) that never listens. Close it when the server listens.
 
-    A server that sets SO_REUSEADDR, as servers do, can take the port meanwhile; nobody who asks the kernel for a free one
-    is given it. (A port that is only found free and let go is, now and then, somebody else's when the server has started.)
+    A server that sets SO_REUSEADDR, as servers do, can still bind the port, but the kernel does not assign it as a free
+    port. Without the reservation, another process sometimes takes a free port before the server has started.
 
-    Raises ConfigError, naming the config key `key`, if `port` is taken.
+    Raises ConfigError, naming the config key `key`, if `port` is in use.
     """
     holder = socket.socket()
     holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -26,13 +26,13 @@ def hold_port(host: str, port: int = 0, *, key: str = "") -> socket.socket:
     except OSError as error:
         holder.close()
         raise ConfigError(
-            f"port {port} on {host} cannot be used ({error.strerror}). Set {key}=0 to take a free one."
+            f"port {port} on {host}: unavailable ({error.strerror}). Set {key}=0 to use a free port."
         ) from error
     return holder
 
 
 def number(held: socket.socket) -> int:
-    """The port that a socket has."""
+    """Return the port of a socket."""
     return int(held.getsockname()[1])
 
 

@@ -1,18 +1,18 @@
-"""The folder of one run: the only owner of its paths, of atomic writes, and of finding the checkpoint to resume from.
+"""Folder of one run: owns its paths, atomic writes, and the search for the checkpoint to resume from.
 
-config.yaml              the resolved configuration
-run.log                  what happened
-metrics.jsonl            one JSON object a training step
-summary.json             the last figures
-quarantine.jsonl         tasks that turned out to be broken, with reasons
-pass_rates.jsonl         how often each task was solved, a group a line
+config.yaml              resolved configuration
+run.log                  log of the run
+metrics.jsonl            one JSON object per training step
+summary.json             final metrics
+quarantine.jsonl         broken tasks, with reasons
+pass_rates.jsonl         how often each task was solved, one group per line
 rollouts/                step_<n>.jsonl and step_<n>.safetensors
 ledger.jsonl             which rollouts were admitted, finished, filtered, trained
-buffer/                  finished rollouts that no checkpoint holds yet
-checkpoints/step_<n>/    complete exactly when `state.json` is in it
-exports/step_<n>/        the policy after a step as a Hugging Face folder (job.export_every)
-model/                   the trained policy as a Hugging Face folder
-.lock                    held, as long as it lives, by the process that writes here
+buffer/                  finished rollouts that are in no checkpoint yet
+checkpoints/step_<n>/    complete if and only if it contains `state.json`
+exports/step_<n>/        policy after a step as a Hugging Face folder (job.export_every)
+model/                   trained policy as a Hugging Face folder
+.lock                    locked by the process that writes to the folder, as long as that process lives
 wandb/ logs/ weights/
 """
 
@@ -41,12 +41,12 @@ STATE = "state.json"
 PARTIAL = ".partial"
 """Suffix of incomplete files and folders."""
 CONFIG = "config.yaml"
-"""The resolved configuration."""
+"""Resolved configuration."""
 SUMMARY = "summary.json"
-"""The last figures: a run that has them is at its end."""
+"""Final metrics. A run with this file has ended."""
 QUARANTINE = "quarantine.jsonl"
-"""Tasks that turned out to be broken, with reasons."""
-PASS_RATES = "pass_rates.jsonl"  # noqa: S105 (no password)
+"""Broken tasks, with reasons."""
+PASS_RATES = "pass_rates.jsonl"  # noqa: S105 (not a password)
 """File with the number of times that each task was solved."""
 LOCK: Final = ".lock"
 """Lock file of the process that writes the folder. The kernel releases it when the process dies."""
@@ -55,7 +55,7 @@ _NO_LOCKS: Final = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 def write_atomic(path: Path, content: bytes) -> None:
-    """Write a file that is there whole or not at all, even if the machine stops."""
+    """Write a file atomically. After a crash of the machine the file is complete or missing."""
     partial = _partial(path)
     with partial.open("wb") as file:
         file.write(content)
@@ -65,7 +65,7 @@ def write_atomic(path: Path, content: bytes) -> None:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on the disk."""
+    """Wait until a file, or the names in a folder, are on disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -79,7 +79,7 @@ class Checkpoint:
 
     folder: Path
     step: int
-    """Training steps that were done: the next step has this number."""
+    """Number of completed training steps, which is the number of the next step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,37 +90,37 @@ class RunFolder:
 
     @property
     def metrics(self) -> Path:
-        """One JSON object a training step."""
+        """Return the file with one JSON object per training step."""
         return self.root / "metrics.jsonl"
 
     @property
     def rollouts(self) -> Path:
-        """Records of rollouts."""
+        """Return the folder of rollout records."""
         return self.root / "rollouts"
 
     @property
     def ledger(self) -> Path:
-        """Return the path of the ledger, which records the outcome of every rollout."""
+        """Return the ledger, which records the outcome of every rollout."""
         return self.root / "ledger.jsonl"
 
     @property
     def buffer(self) -> Path:
-        """Finished rollouts that no checkpoint holds yet."""
+        """Return the folder of finished rollouts that are in no checkpoint yet."""
         return self.root / "buffer"
 
     @property
     def model(self) -> Path:
-        """The trained policy."""
+        """Return the folder of the trained policy."""
         return self.root / "model"
 
     def log(self, name: str) -> Path:
-        """The log file of a process."""
+        """Return the log file of a process."""
         folder = self.root / "logs"
         folder.mkdir(parents=True, exist_ok=True)
         return folder / f"{name}.log"
 
     def begin_checkpoint(self, step: int) -> Path:
-        """An empty folder to write the checkpoint of `step` into. It does not count until `finish_checkpoint`."""
+        """Create an empty folder for the checkpoint of `step`. It does not count until `finish_checkpoint`."""
         folder = self._checkpoint(step)
         if folder.exists():
             shutil.rmtree(folder)
@@ -130,8 +130,8 @@ class RunFolder:
     def finish_checkpoint(self, step: int, state: dict[str, Any], keep: int) -> None:
         """Make the checkpoint count, then remove all but the newest `keep`.
 
-        Everything in it is on the disk before it counts, so that not even a power failure leaves one that is named but torn; and
-        it is on the disk that it counts before another is removed.
+        The contents are synced to disk before the checkpoint counts, so that a power failure never leaves a counted but
+        incomplete checkpoint. The checkpoint's state is synced to disk before older checkpoints are removed.
         """
         folder = self._checkpoint(step)
         for path in (*folder.rglob("*"), folder):
@@ -143,7 +143,7 @@ class RunFolder:
             shutil.rmtree(old.folder)
 
     def begin_export(self, step: int) -> Path:
-        """An empty folder to write the policy after `step` into; it gets its name with `finish_export`."""
+        """Create an empty folder for the policy after `step`. `finish_export` gives it its final name."""
         partial = _partial(self._export(step))
         if partial.exists():
             shutil.rmtree(partial)
@@ -151,14 +151,14 @@ class RunFolder:
         return partial
 
     def finish_export(self, step: int) -> None:
-        """Give the export its name. Exports are never removed."""
+        """Give the export its final name. Exports are never removed."""
         target = self._export(step)
-        if target.exists():  # a resumed run does the step again
+        if target.exists():  # a resumed run repeats the step
             shutil.rmtree(target)
         _partial(target).replace(target)
 
     def remove_unfinished(self) -> None:
-        """Remove the checkpoints and exports that a killed run left half-written. Not while another process writes here."""
+        """Remove incomplete checkpoints and exports of a killed run. Not safe while another process writes here."""
         for checkpoint in (self.root / "checkpoints").glob("step_*"):
             if not (checkpoint / STATE).is_file():
                 shutil.rmtree(checkpoint)
@@ -166,12 +166,12 @@ class RunFolder:
             shutil.rmtree(partial)
 
     def last_checkpoint(self) -> Checkpoint | None:
-        """The newest complete checkpoint."""
+        """Return the newest complete checkpoint."""
         complete = self._complete()
         return complete[-1] if complete else None
 
     def truncate_metrics(self, step: int) -> None:
-        """Forget the metrics of steps that a resume does again, and a half-written last line."""
+        """Drop the metrics of steps that a resumed run repeats, and an incomplete last line."""
         if not self.metrics.is_file():
             return
         kept = []
@@ -203,19 +203,19 @@ def _partial(path: Path) -> Path:
 
 
 def require_run(root: Path) -> None:
-    """Raise ConfigError unless `resume=<root>` names the folder of a run, and nobody writes in it."""
+    """Raise ConfigError unless `resume=<root>` names the folder of a run that no process uses."""
     if not root.is_dir():
-        raise ConfigError(f"resume={root}: there is no such run folder")
+        raise ConfigError(f"resume={root}: run folder not found. Name the folder of a run.")
     if not (root / CONFIG).is_file():
         raise ConfigError(
-            f"resume={root}: this is no run folder, for it holds no {CONFIG}. Remedy: name the folder that the run printed when it started"
+            f"resume={root}: not a run folder: {CONFIG} not found. Name the folder that the run printed at its start."
         )
     if in_use(root):
         raise _used(root)
 
 
 def unfinished_runs(output: Path) -> list[Path]:
-    """The runs below `output` that have not come to their end and that no process is at, the newest first."""
+    """Return the runs below `output` that have not ended and that no process uses, newest first."""
     runs = [path for path in output.glob(f"*/*/{CONFIG}") if not (path.parent / SUMMARY).is_file()]
     newest_first = sorted(runs, key=lambda path: path.stat().st_mtime, reverse=True)
     return [path.parent for path in newest_first if not in_use(path.parent)]
@@ -223,9 +223,9 @@ def unfinished_runs(output: Path) -> list[Path]:
 
 @contextmanager
 def held(root: Path) -> Iterator[None]:
-    """Keep every other process out of the run folder. Raises ConfigError if one is in it.
+    """Lock other processes out of the run folder. Raises ConfigError if one uses it.
 
-    The end of this process ends it too, however it comes: what the process has started does not inherit the lock.
+    The lock ends with this process, even if the process is killed, because its child processes do not inherit the lock.
     """
     with (root / LOCK).open("a+") as file:
         try:
@@ -234,9 +234,7 @@ def held(root: Path) -> Iterator[None]:
         except OSError as error:
             if error.errno not in _NO_LOCKS:
                 raise
-            log.warning(
-                "%s is on a file system without locks (%s): see to it that no other run writes there", root, error
-            )
+            log.warning("%s: the file system has no locks (%s). Make sure that no other run writes there.", root, error)
         file.truncate(0)
         file.write(f"process {os.getpid()} on {platform.node()}")
         file.flush()
@@ -257,7 +255,7 @@ def in_use(root: Path) -> bool:
 
 
 def _locked(file: IO[str], kind: int) -> bool:
-    """Take the lock until the file is closed; whether that was possible."""
+    """Try to take the lock until the file is closed. Returns whether that succeeded."""
     try:
         fcntl.flock(file, kind | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -268,6 +266,6 @@ def _locked(file: IO[str], kind: int) -> bool:
 def _used(root: Path) -> ConfigError:
     who = (root / LOCK).read_text() or "another process"
     return ConfigError(
-        f"the run folder {root} is in use: {who} writes in it. Remedy: wait until that run ends, or end it; "
-        "resume=auto takes a run that nobody is at, and without resume a new one begins"
+        f"the run folder {root} is in use: {who} writes to it. Wait until that run ends, or end it. "
+        "resume=auto continues a run that no process uses. Without resume a new run starts."
     )

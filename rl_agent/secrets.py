@@ -1,4 +1,4 @@
-"""The only reader of the process environment: secrets by name, and the environment handed to child processes."""
+"""The only reader of the process environment: secrets by name, and the environment of child processes."""
 
 from __future__ import annotations
 
@@ -12,17 +12,15 @@ if TYPE_CHECKING:
 
 
 def require(name: str, needed_by: str) -> str:
-    """The secret `name`; raises ConfigError naming who needs it when it is absent."""
+    """Return the secret `name`. Raises ConfigError with `needed_by` if it is not set."""
     value = os.environ.get(name)  # noqa: TID251 (this is the one place)
     if not value:
-        raise ConfigError(
-            f"{needed_by} needs the environment variable {name}. Remedy: export {name}=... and start again."
-        )
+        raise ConfigError(f"{needed_by} needs the environment variable {name}. Export {name} and start again.")
     return value
 
 
 def child_environment(extra: Mapping[str, str]) -> dict[str, str]:
-    """The environment for a process of ours (never for one inside a sandbox): this one's, with `extra` on top."""
+    """Return the environment of a child process outside sandboxes: this process's environment with `extra` on top."""
     return {**os.environ, **extra}  # noqa: TID251 (this is the one place)
 
 
@@ -32,5 +30,5 @@ def is_root() -> bool:
 
 
 def set_for_children(name: str, value: str) -> None:
-    """Set a variable that libraries read in the processes that they start from this one."""
+    """Set a variable for libraries in child processes of this process."""
     os.environ[name] = value  # noqa: TID251 (this is the one place)

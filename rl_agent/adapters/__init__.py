@@ -1,1 +1,1 @@
-"""HTTP servers that play a vendor's API: sessions, dialects, server-sent events."""
+"""HTTP servers that emulate a vendor's API: sessions, dialects, server-sent events."""

@@ -1,4 +1,4 @@
-"""Which requests are written to the log: those that failed and those that took long. Successes are counted in the session's statistics."""
+"""Access log of failed and slow requests. Successful requests are only counted in the session's statistics."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SLOW_S: Final = 600.0
-"""A generation may take minutes; one that takes longer than this points to an engine in trouble."""
+"""A generation may take minutes. A longer request points to a problem in the engine."""
 FAILED: Final = 400
 
 
 class FailuresAndSlowOnes(AbstractAccessLogger):
-    """Aiohttp makes one a connection."""
+    """Logs failed and slow requests. Created by aiohttp once per connection."""
 
     @override
     def log(self, request: web.BaseRequest, response: web.StreamResponse, time: float) -> None:
-        """Write one line, or none. What a client sent is quoted and cut; its token, which is in a header, stays out."""
+        """Log a failed or slow request with a quoted, truncated path. The headers hold the token and are left out."""
         if response.status >= FAILED or time >= SLOW_S:
             log.warning("%s %.200r: %d after %.1f s", request.method, request.path, response.status, time)

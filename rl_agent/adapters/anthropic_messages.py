@@ -1,4 +1,4 @@
-"""The Anthropic Messages API, as Claude Code speaks it."""
+"""The Anthropic Messages API as used by Claude Code."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from rl_agent.adapters.base import Refusal, Reply
 
 _COMPACTION: Final = "CRITICAL: Respond with TEXT ONLY. Do NOT call any tools."
-"""Claude Code's request for a summary; there is no header for it."""
+"""Start of Claude Code's request for a summary. No header marks this request."""
 _SIGNATURE: Final = "rl_agent:"
-"""A thinking block's signature is this and the turn's id: the client echoes it."""
+"""Prefix of a thinking block's signature. The turn id follows. The client echoes the signature."""
 _STATUS: Final = {
     RefusalReason.MALFORMED: (400, "invalid_request_error"),
     RefusalReason.UNAUTHORIZED: (401, "authentication_error"),
@@ -56,7 +56,7 @@ class AnthropicMessages:
 
     @property
     def name(self) -> str:
-        """For logs and messages."""
+        """Name for logs and messages."""
         return "anthropic_messages"
 
     def action(self, path: str) -> Action | None:
@@ -64,7 +64,7 @@ class AnthropicMessages:
         return {"/v1/messages": Action.GENERATE, "/v1/messages/count_tokens": Action.COUNT_TOKENS}.get(path)
 
     def parse(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> ParsedRequest:
-        """Read a request."""
+        """Parse a request."""
         raw = list_of(body.get("messages"), "messages")
         if not raw:
             raise refuse("messages", "at least one message is required")
@@ -85,11 +85,11 @@ class AnthropicMessages:
         )
 
     def call_id(self, turn_id: str, index: int) -> str:
-        """The id of a tool call."""
+        """Return the id of a tool call."""
         return f"toolu_{turn_id}_{index}"
 
     def body(self, request: ParsedRequest, reply: Reply) -> bytes:
-        """The reply as one document."""
+        """Return the reply as one JSON document."""
         blocks: list[dict[str, Any]] = []
         if reply.reasoning is not None:
             blocks.append({"type": "thinking", "thinking": reply.reasoning, "signature": _SIGNATURE + reply.turn_id})
@@ -104,7 +104,7 @@ class AnthropicMessages:
         return orjson.dumps(message)
 
     def events(self, request: ParsedRequest, reply: Reply, *, sent: int) -> bytes:
-        """The reply as events: thinking, one text, then the calls (the client reorders anything else)."""
+        """Return the reply as events: thinking, one text block, then the calls. The client reorders any other order."""
         del sent
         usage = {"input_tokens": reply.input_tokens, "output_tokens": 1}
         parts = [
@@ -126,28 +126,28 @@ class AnthropicMessages:
         return b"".join(parts)
 
     def keepalive(self, request: ParsedRequest, *, sent: int) -> bytes:
-        """A ping."""
+        """Return a ping event."""
         del request, sent
         return event("ping", {"type": "ping"})
 
     def error(self, refusal: Refusal) -> HttpReply:
-        """The refusal in the vendor's envelope; the client compacts or ends at a full context and ends at the rest."""
+        """Return the refusal in the vendor's error format. On a full context the client compacts or exits."""
         status, kind = _STATUS[refusal.fault]
         message = refusal.message
         if refusal.fault is RefusalReason.CONTEXT_FULL:
             message = f"prompt is too long: {refusal.prompt_tokens} tokens > {refusal.max_tokens} maximum"
         body = orjson.dumps({"type": "error", "error": {"type": kind, "message": message}})
-        # without the header the client would send a refused request again, up to ten times; a full context it may answer
+        # Without this header the client retries up to ten times. On a full context it may retry after compacting.
         headers = {} if refusal.fault in _MAY_RETRY else {"x-should-retry": "false"}
         return HttpReply(status=status, body=body, headers=headers)
 
     def error_event(self, refusal: Refusal, *, sent: int) -> bytes:
-        """The refusal inside a stream."""
+        """Return the refusal as an event of a running stream."""
         del sent
         return event("error", orjson.loads(self.error(refusal).body))
 
     def token_count(self, tokens: int) -> bytes:
-        """The answer of count_tokens."""
+        """Return the response of count_tokens."""
         return orjson.dumps({"input_tokens": tokens})
 
 
@@ -164,12 +164,12 @@ def _message(request: ParsedRequest, reply: Reply) -> dict[str, Any]:
 
 
 def _stop_reason(reply: Reply) -> str:
-    """Never `max_tokens`: the client would go on by itself."""
+    """Return the stop reason. Never `max_tokens`: the client would continue by itself."""
     return "tool_use" if reply.calls else "end_turn"
 
 
 def _blocks(reply: Reply) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
-    """(content_block of the start, deltas) of each block."""
+    """Yield (content_block of the start event, deltas) of each block."""
     if reply.reasoning is not None:
         signature = _SIGNATURE + reply.turn_id
         yield (
@@ -189,7 +189,7 @@ def _blocks(reply: Reply) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]
 
 
 def _system(system: Any, drops: Sequence[re.Pattern[str]]) -> Iterator[Message]:
-    """The leading system message, if anything is left of it."""
+    """Yield the leading system message unless all of it is dropped."""
     if isinstance(system, list):
         texts = [block_text(block, f"system.{i}") for i, block in enumerate(system)]
     else:
@@ -214,7 +214,7 @@ def _messages(entry: Mapping[str, Any], place: str, drops: Sequence[re.Pattern[s
 
 
 def _user(content: Any, place: str) -> Iterator[Message]:
-    """Tool results each on their own; texts that stand together as one message."""
+    """Yield each tool result as its own message and adjacent texts as one message."""
     if isinstance(content, str):
         yield Message(role=Role.USER, content=content)
         return

@@ -1,4 +1,4 @@
-"""The contract of dialects: a vendor's HTTP API, turned into canonical requests and back. Pure functions of values."""
+"""Contract of dialects: pure functions that translate a vendor's HTTP API to canonical requests and back."""
 
 from __future__ import annotations
 
@@ -14,44 +14,44 @@ if TYPE_CHECKING:
 
 
 class Action(StrEnum):
-    """Action that a route requests."""
+    """Action requested by a route."""
 
     GENERATE = "generate"
     COUNT_TOKENS = "count_tokens"
 
 
 class RefusalReason(StrEnum):
-    """Reason that a request gets an error instead of a reply."""
+    """Reason for an error instead of a reply."""
 
     MALFORMED = "malformed"
-    """The body is not what the API takes."""
+    """The body is not a valid request of the API."""
     UNAUTHORIZED = "unauthorized"
     """Unknown or closed session, or a wrong token."""
     NOT_FOUND = "not_found"
     TOO_LARGE = "too_large"
-    """The body is over the limit."""
+    """The body exceeds the size limit."""
     CONTEXT_FULL = "context_full"
     """The prompt leaves no room for a reply."""
     OVERLOADED = "overloaded"
-    """Too many requests of the session at once; the client tries again later."""
+    """Too many concurrent requests in the session. The client retries later."""
     SESSION_OVER = "session_over"
-    """The run must end: the engine failed, or the session is being closed. Never retried."""
+    """The run must end: the engine failed, or the session is closing. Never retried."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """An error as the session means it; the dialect words it."""
+    """Error of a request, before the dialect translates it to the vendor's format."""
 
     fault: RefusalReason
     message: str
     prompt_tokens: int = 0
-    """For CONTEXT_FULL."""
+    """Length of the prompt. Only for CONTEXT_FULL."""
     max_tokens: int = 0
-    """For CONTEXT_FULL: the most tokens that a prompt may have."""
+    """Maximum length of a prompt. Only for CONTEXT_FULL."""
 
 
 class RefusedError(Exception):
-    """A request that cannot be served, with the refusal to send."""
+    """Raised for a request that cannot be served. Carries the refusal to send."""
 
     def __init__(self, fault: RefusalReason, message: str) -> None:
         super().__init__(message)
@@ -60,17 +60,17 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedRequest:
-    """A request for a generation in canonical form. What the client asks for in sampling is not in it (law 3)."""
+    """Generation request in canonical form. The client's sampling parameters are left out (law 3)."""
 
     key: ChainKey
     conversation: Conversation
     stream: bool
     model: str
-    """The name that the client uses; only echoed."""
+    """Model name that the client uses. Only echoed."""
     max_tokens: int | None
-    """The client's limit; it can only lower ours."""
+    """The client's token limit. It can only lower the configured limit."""
     size: int = field(init=False)
-    """Size of the conversation. It is measured where the request is parsed: in a thread for a large body."""
+    """Size of the conversation. Computed with the parsing, which runs in a thread for a large body."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "size", self.conversation.size)
@@ -90,7 +90,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpReply:
-    """A whole HTTP answer."""
+    """A complete HTTP response."""
 
     status: int
     body: bytes
@@ -98,35 +98,35 @@ class HttpReply:
 
 
 class Dialect(Protocol):
-    """One vendor's API. Built from its dotted path with the one argument `drop_system`."""
+    """A vendor's API. Built from its dotted path with `drop_system` as the only argument."""
 
     @property
     def name(self) -> str:
-        """For logs and messages."""
+        """Name for logs and messages."""
 
     def action(self, path: str) -> Action | None:
         """Return the action of a POST to `path` (below the session's base), or None if the API has no such route."""
 
     def parse(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> ParsedRequest:
-        """Read a request; header names are lower case. Raises RefusedError."""
+        """Parse a request. Header names are lower case. Raises RefusedError."""
 
     def call_id(self, turn_id: str, index: int) -> str:
-        """The id of a turn's tool call; unique in the session and contains the turn's id."""
+        """Return the id of a turn's tool call. It is unique in the session and contains the turn's id."""
 
     def body(self, request: ParsedRequest, reply: Reply) -> bytes:
-        """The reply as one JSON document."""
+        """Return the reply as one JSON document."""
 
     def events(self, request: ParsedRequest, reply: Reply, *, sent: int) -> bytes:
-        """The reply as server-sent events, complete; `sent` keep-alives went before."""
+        """Return the complete reply as server-sent events. `sent`: number of keep-alives sent before."""
 
     def keepalive(self, request: ParsedRequest, *, sent: int) -> bytes:
-        """An event that keeps the client waiting; `sent` went before."""
+        """Return an event that keeps the client waiting. `sent`: number of keep-alives sent before."""
 
     def error(self, refusal: Refusal) -> HttpReply:
-        """The refusal in the vendor's envelope, such that a client whose run must end does not retry."""
+        """Return the refusal in the vendor's error format. A client whose run must end does not retry."""
 
     def error_event(self, refusal: Refusal, *, sent: int) -> bytes:
-        """Return the error as an event of a running stream."""
+        """Return the refusal as an event of a running stream."""
 
     def token_count(self, tokens: int) -> bytes:
-        """The answer to COUNT_TOKENS."""
+        """Return the response to COUNT_TOKENS."""

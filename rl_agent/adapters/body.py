@@ -1,4 +1,4 @@
-"""Reading hostile JSON: a value of the wrong type is refused with its place, never an internal error."""
+"""Validation of untrusted JSON. A value of the wrong type is refused by path and never causes an internal error."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _MAX_DEPTH: Final = 64
-"""Deepest nesting of arguments and schemas; what writes and hashes them must not run out of stack."""
+"""Maximum nesting depth of arguments and schemas. Writing or hashing deeper values could overflow the stack."""
 _MAX_BRACKETS: Final = 200_000
 _MAX_COMMAS: Final = 1_000_000
-"""Bounds on what a body may be made of: reading JSON holds the interpreter. Text in it counts too; a request's has far less."""
+"""Limits on a body, because parsing JSON blocks the interpreter. Strings count too. Real requests are far smaller."""
 _TEXT_TYPES = frozenset({"text", "input_text", "output_text", "reasoning_text", "summary_text"})
 
 
 def read_body(raw: bytes) -> dict[str, Any]:
-    """A request's body."""
+    """Parse a request body. Raises RefusedError."""
     if raw.count(b"[") + raw.count(b"{") > _MAX_BRACKETS or raw.count(b",") > _MAX_COMMAS:
         raise RefusedError(
-            RefusalReason.TOO_LARGE, f"the body holds more than {_MAX_BRACKETS} brackets or {_MAX_COMMAS} commas"
+            RefusalReason.TOO_LARGE, f"the body has more than {_MAX_BRACKETS} brackets or {_MAX_COMMAS} commas"
         )
     try:
         body = orjson.loads(raw)
@@ -36,19 +36,19 @@ def read_body(raw: bytes) -> dict[str, Any]:
 
 
 def refuse(place: str, wanted: str) -> RefusedError:
-    """The error for a wrong value."""
+    """Return the error for an invalid value."""
     return RefusedError(RefusalReason.MALFORMED, f"{place}: {wanted}")
 
 
 def text_of(value: Any, place: str) -> str:
-    """A string."""
+    """Return the value as a string."""
     if not isinstance(value, str):
         raise refuse(place, "Input should be a valid string")
     return value
 
 
 def list_of(value: Any, place: str) -> list[Any]:
-    """A list; an absent one is empty."""
+    """Return the value as a list. None becomes an empty list."""
     if value is None:
         return []
     if not isinstance(value, list):
@@ -57,14 +57,14 @@ def list_of(value: Any, place: str) -> list[Any]:
 
 
 def object_of(value: Any, place: str) -> dict[str, Any]:
-    """An object."""
+    """Return the value as an object."""
     if not isinstance(value, dict):
         raise refuse(place, "Input should be a valid object")
     return value
 
 
 def plain_object_of(value: Any, place: str) -> dict[str, Any]:
-    """An object of which every part can be written, hashed and shown: not nested without end."""
+    """Return the value as an object whose nesting is shallow enough to be written, hashed and shown."""
     found = object_of(value, place)
     level: list[Any] = [found]
     for _ in range(_MAX_DEPTH):
@@ -77,7 +77,7 @@ def plain_object_of(value: Any, place: str) -> dict[str, Any]:
 
 
 def json_object(text: str) -> dict[str, Any] | None:
-    """The object that a JSON text is; None if it is none."""
+    """Return the object in a JSON text, or None if the text is not a JSON object."""
     try:
         value = plain_object_of(orjson.loads(text), "")
     except (orjson.JSONDecodeError, RefusedError):
@@ -86,12 +86,12 @@ def json_object(text: str) -> dict[str, Any] | None:
 
 
 def optional_text(value: Any, place: str) -> str:
-    """A string; an absent one is empty."""
+    """Return the value as a string. None becomes an empty string."""
     return "" if value is None else text_of(value, place)
 
 
 def limit_of(value: Any, place: str) -> int | None:
-    """A positive token limit, or none."""
+    """Return the value as a positive token limit. None means no limit."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
@@ -100,7 +100,7 @@ def limit_of(value: Any, place: str) -> int | None:
 
 
 def blocks_text(content: Any, place: str) -> str:
-    """The text of a content that is a string or a list of blocks; what is no text is named in brackets."""
+    """Return the text of a string or a list of blocks. A block without text becomes its type in brackets."""
     if content is None:
         return ""
     if isinstance(content, str):
@@ -109,7 +109,7 @@ def blocks_text(content: Any, place: str) -> str:
 
 
 def block_text(value: Any, place: str) -> str:
-    """The text of one content block."""
+    """Return the text of one content block."""
     block = object_of(value, place)
     kind = text_of(block.get("type"), f"{place}.type")
     if kind in _TEXT_TYPES:
@@ -120,17 +120,15 @@ def block_text(value: Any, place: str) -> str:
 
 
 def compile_drops(patterns: Sequence[str]) -> tuple[re.Pattern[str], ...]:
-    """The configured `drop_system` patterns. Raises ValueError naming a bad one."""
+    """Compile the `drop_system` patterns. Raises ValueError for an invalid pattern."""
     try:
         return tuple(re.compile(p, re.DOTALL) for p in patterns)
     except re.error as error:
-        raise ValueError(
-            f"adapter.drop_system holds {error.pattern!r}, which is no regular expression: {error}"
-        ) from error
+        raise ValueError(f"adapter.drop_system: {error.pattern!r}: invalid regular expression: {error}") from error
 
 
 def without_dropped(block: str, drops: Sequence[re.Pattern[str]]) -> str:
-    """A system text without what the policy is not shown: the whole of it, or single lines that match a pattern in full."""
+    """Return a system text without its dropped parts: the whole text, or the lines that fully match a pattern."""
     if any(d.fullmatch(block.strip()) for d in drops):
         return ""
     if not drops:
@@ -139,5 +137,5 @@ def without_dropped(block: str, drops: Sequence[re.Pattern[str]]) -> str:
 
 
 def header(headers: Mapping[str, str], name: str) -> str:
-    """A header's value, or empty."""
+    """Return a header's value, or an empty string."""
     return headers.get(name, "")

@@ -1,4 +1,4 @@
-"""Builds the adapter's server from its configuration."""
+"""Construction of the adapter server from its config."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def build_adapter(
     max_context_tokens: int,
     max_turns: int | None,
 ) -> AdapterServer:
-    """The server, not yet started. `renderer` must be built with `keep_reasoning` as `history_reasoning` says.
+    """Return the server, not yet started. Build `renderer` with `keep_reasoning` set according to `history_reasoning`.
 
     Raises ConfigError.
     """
@@ -57,16 +57,16 @@ def build_adapter(
 
 
 def build_dialect(path: str, drop_system: Sequence[str]) -> Dialect:
-    """The dialect of a dotted path. Raises ConfigError."""
+    """Import and build the dialect at a dotted path. Raises ConfigError."""
     module_name, _, class_name = path.rpartition(".")
-    remedy = "Remedy: adapter.dialect takes the dotted path of a Dialect class, or `auto`."
+    remedy = "Set adapter.dialect to the dotted path of a Dialect class or to `auto`."
     try:
         kind = getattr(importlib.import_module(module_name), class_name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"no dialect {path!r}: {error}. {remedy}") from error
+        raise ConfigError(f"adapter.dialect: {path!r}: cannot be imported: {error}. {remedy}") from error
     missing = [name for name in _METHODS if not callable(getattr(kind, name, None))]
     if missing:
-        raise ConfigError(f"{path} is no Dialect: it lacks {', '.join(missing)}. {remedy}")
+        raise ConfigError(f"adapter.dialect: {path}: not a Dialect: missing {', '.join(missing)}. {remedy}")
     try:
         dialect: Dialect = kind(drop_system=tuple(drop_system))
     except ValueError as error:

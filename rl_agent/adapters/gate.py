@@ -1,4 +1,4 @@
-"""Spreads work of milliseconds over the iterations of the event loop, so that sixty requests at once do not stop it sixty times as long."""
+"""Time slicing of short CPU work, so that many requests at once do not block the event loop for long."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 _SHARE_S: Final = 0.005
-"""Work of this long passes before the loop goes round."""
+"""CPU time after which control returns to the event loop."""
 
 
 class LoopGate:
-    """Lets pieces of work through in the order of arrival, a few milliseconds of them per iteration of the loop.
+    """Admits pieces of work in order of arrival, a few milliseconds per iteration of the event loop.
 
     Shared by the sessions of a server.
     """
@@ -26,11 +26,11 @@ class LoopGate:
 
     @asynccontextmanager
     async def piece(self) -> AsyncIterator[None]:
-        """Around work that does not await; what takes much longer belongs into a thread instead."""
+        """Run a piece of work that does not await. Use a thread for work that takes much longer."""
         async with self._lock:
             started = time.perf_counter()
             yield
             self._spent_s += time.perf_counter() - started
             if self._spent_s > _SHARE_S:
                 self._spent_s = 0.0
-                await asyncio.sleep(0)  # the lock is held on to: who comes in this iteration waits for a later one
+                await asyncio.sleep(0)  # the lock stays held, so new arrivals wait for a later iteration

@@ -1,4 +1,4 @@
-"""One whole generation: what an engine aborted in the middle is continued, so that a reply always ends by itself."""
+"""Complete generations: continues a generation that the engine aborted, so that a reply always ends by itself."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ if TYPE_CHECKING:
     from rl_agent.tokens.turn import Int32, Sampling
 
 _MAX_ABORTS: Final = 64
-"""Aborts of one generation; weight pushes come minutes apart, so more than this is an engine that cannot work."""
+"""Maximum aborts per generation. Weight pushes are minutes apart, so more aborts mean that the engine is broken."""
 
 
 @dataclass(slots=True)
 class Parts:
-    """The pieces of one generation so far; a caller that gives up still knows what was sampled."""
+    """Pieces of one generation so far. They show a cancelled caller what was sampled."""
 
     pieces: list[Generation] = field(default_factory=list)
     recomputed: int = 0
-    """Prompt tokens of all pieces but the first that the engine had to compute again."""
+    """Prompt tokens that the engine recomputed, over all pieces but the first."""
 
     @property
     def sampled(self) -> int:
-        """Tokens sampled so far."""
+        """Return the number of tokens sampled so far."""
         return sum(len(p.tokens) for p in self.pieces)
 
     def whole(self) -> Generation:
-        """The pieces as one generation."""
+        """Return the pieces as one generation."""
         if len(self.pieces) == 1:
             return self.pieces[0]
         spans: list[VersionSpan] = []
@@ -53,7 +53,7 @@ class Parts:
 async def generate_whole(
     engine: Sampler, tokens: Int32, sampling: Sampling, *, request_id: str, parts: Parts
 ) -> Generation:
-    """Sample until a stop token or the limit; pieces are put into `parts` as they come. Raises EngineError, LawError."""
+    """Sample until a stop token or the limit. Appends each piece to `parts`. Raises EngineError, LawError."""
     for attempt in range(_MAX_ABORTS):
         prompt = np.concatenate([tokens, *(p.tokens for p in parts.pieces)]) if parts.pieces else tokens
         piece = await engine.generate(
@@ -69,4 +69,4 @@ async def generate_whole(
             parts.pieces.append(piece)
         if piece.finish_reason is not FinishReason.ABORT:
             return parts.whole()
-    raise EngineError(f"generation {request_id} was aborted {_MAX_ABORTS} times. Remedy: look at the engine's log.")
+    raise EngineError(f"generation {request_id}: aborted {_MAX_ABORTS} times. Check the engine's log.")

@@ -1,7 +1,7 @@
-"""The OpenAI Chat Completions API, for agents that speak neither of the CLIs' own.
+"""The OpenAI Chat Completions API, for agents that use neither Claude Code's nor Codex's API.
 
-Nothing in it names a turn or a sub-agent: an assistant's message is recognised by its calls' ids, else by its text, and a
-conversation by its beginning.
+Requests carry no turn id and no sub-agent id. An assistant message is recognized by the ids of its calls, else by its
+text, and a conversation by its beginning.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class OpenAIChat:
 
     @property
     def name(self) -> str:
-        """For logs and messages."""
+        """Name for logs and messages."""
         return "openai_chat"
 
     def action(self, path: str) -> Action | None:
@@ -63,12 +63,12 @@ class OpenAIChat:
         return Action.GENERATE if path in _PATHS else None
 
     def parse(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> ParsedRequest:
-        """Read a request."""
+        """Parse a request."""
         del headers
         if body.get("n") not in (None, 1):
             raise refuse("n", "only one choice is supported")
         if body.get("functions") is not None:
-            raise refuse("functions", "not supported: send `tools`")
+            raise refuse("functions", "unsupported. Send `tools`.")
         messages = tuple(_messages(list_of(body.get("messages"), "messages"), self._drops))
         if not messages:
             raise refuse("messages", "at least one message is required")
@@ -83,11 +83,11 @@ class OpenAIChat:
         )
 
     def call_id(self, turn_id: str, index: int) -> str:
-        """The id of a tool call."""
+        """Return the id of a tool call."""
         return f"call_{turn_id}_{index}"
 
     def body(self, request: ParsedRequest, reply: Reply) -> bytes:
-        """The reply as one document."""
+        """Return the reply as one JSON document."""
         message: dict[str, Any] = {"role": "assistant", "content": reply.text or None}
         if reply.reasoning is not None:
             message["reasoning_content"] = reply.reasoning
@@ -98,7 +98,7 @@ class OpenAIChat:
         return orjson.dumps(frame | {"choices": [choice], "usage": _usage(reply)})
 
     def events(self, request: ParsedRequest, reply: Reply, *, sent: int) -> bytes:
-        """The reply as chunks: reasoning, text, each call whole, then the end and the usage."""
+        """Return the reply as chunks: reasoning, text, each call in full, then the finish reason and the usage."""
         deltas: list[dict[str, Any]] = [] if sent else [{"role": "assistant", "content": ""}]
         if reply.reasoning is not None:
             deltas.append({"reasoning_content": reply.reasoning})
@@ -112,12 +112,12 @@ class OpenAIChat:
         return b"".join([*parts, b"data: [DONE]\n\n"])
 
     def keepalive(self, request: ParsedRequest, *, sent: int) -> bytes:
-        """A chunk without news; the first one begins the message."""
+        """Return an empty chunk. The first one starts the message."""
         delta = {} if sent else {"role": "assistant", "content": ""}
         return _chunk(_frame(request, "chatcmpl-pending", "chat.completion.chunk"), delta, None)
 
     def error(self, refusal: Refusal) -> HttpReply:
-        """The refusal in the vendor's envelope; its SDKs try again only where they may."""
+        """Return the refusal in the vendor's error format. The vendor's SDKs retry only after OVERLOADED."""
         status, kind, code = _STATUS[refusal.fault]
         message = refusal.message
         if refusal.fault is RefusalReason.CONTEXT_FULL:
@@ -130,12 +130,12 @@ class OpenAIChat:
         return HttpReply(status=status, body=body, headers=headers)
 
     def error_event(self, refusal: Refusal, *, sent: int) -> bytes:
-        """The refusal inside a stream."""
+        """Return the refusal as an event of a running stream."""
         del sent
         return b"data: " + self.error(refusal).body + b"\n\n"
 
     def token_count(self, tokens: int) -> bytes:
-        """This API has no such route; the answer is well-formed all the same."""
+        """Return a well-formed response. This API has no such route."""
         return orjson.dumps({"prompt_tokens": tokens})
 
 
@@ -152,7 +152,7 @@ def _chunk(frame: Mapping[str, Any], delta: Mapping[str, Any], finish: str | Non
 
 
 def _finish(reply: Reply) -> str:
-    """Never `length`: agents would go on by themselves or fail."""
+    """Return the finish reason. Never `length`: agents would continue by themselves or fail."""
     return "tool_calls" if reply.calls else "stop"
 
 
@@ -166,7 +166,7 @@ def _call_item(call: ToolCall) -> dict[str, Any]:
 
 
 def _messages(entries: Sequence[Any], drops: Sequence[re.Pattern[str]]) -> Iterator[Message]:
-    """The conversation; leading system texts become one message."""
+    """Yield the messages of the conversation. Leading system texts become one message."""
     system: list[str] = []
     begun = False
     for i, value in enumerate(entries):
@@ -185,7 +185,7 @@ def _messages(entries: Sequence[Any], drops: Sequence[re.Pattern[str]]) -> Itera
 
 
 def _message(entry: Mapping[str, Any], place: str, drops: Sequence[re.Pattern[str]]) -> Message | None:
-    """One message; None for a system text of which nothing is shown."""
+    """Return the message, or None for a system text that is dropped completely."""
     name = text_of(entry.get("role"), f"{place}.role")
     if name == "assistant":
         return _assistant(entry, place)
@@ -204,7 +204,7 @@ def _message(entry: Mapping[str, Any], place: str, drops: Sequence[re.Pattern[st
 
 
 def _assistant(entry: Mapping[str, Any], place: str) -> Message:
-    """An assistant's message; agents echo reasoning in a field of its own, in the content, or not at all."""
+    """Return an assistant message. Agents echo reasoning in a separate field, in the content, or not at all."""
     content = blocks_text(entry.get("content"), f"{place}.content")
     reasoning: str | None = None
     for key in ("reasoning_content", "reasoning"):

@@ -1,4 +1,4 @@
-"""The OpenAI Responses API, as Codex speaks it: stateless, the whole history in `input` each time."""
+"""The OpenAI Responses API as used by Codex: stateless, with the whole history in `input` each time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _STATUS: Final = {
     RefusalReason.OVERLOADED: (503, "server_error", "server_error"),
     RefusalReason.SESSION_OVER: (400, "invalid_request_error", "invalid_prompt"),
 }
-"""SESSION_OVER must be 400: it fails the client's turn at once, while 429 and 5xx are told apart or retried."""
+"""SESSION_OVER must be 400: the client then fails its turn at once. It retries or special-cases 429 and 5xx."""
 _PATHS: Final = frozenset({"/v1/responses", "/responses"})
 
 
@@ -43,7 +43,7 @@ class OpenAIResponses:
 
     @property
     def name(self) -> str:
-        """For logs and messages."""
+        """Name for logs and messages."""
         return "openai_responses"
 
     def action(self, path: str) -> Action | None:
@@ -51,11 +51,13 @@ class OpenAIResponses:
         return Action.GENERATE if path in _PATHS else None
 
     def parse(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> ParsedRequest:
-        """Read a request."""
+        """Parse a request."""
         if body.get("previous_response_id") is not None:
-            raise refuse("previous_response_id", "not supported: nothing is stored, send the whole history as `input`")
+            raise refuse(
+                "previous_response_id", "unsupported: responses are not stored. Send the whole history as `input`."
+            )
         if body.get("store") is True:
-            raise refuse("store", "not supported: nothing is stored, send `store: false`")
+            raise refuse("store", "unsupported: responses are not stored. Send `store: false`.")
         instructions = optional_text(body.get("instructions"), "instructions")
         messages = read_input(body.get("input"), instructions, self._drops)
         if not messages:
@@ -69,15 +71,15 @@ class OpenAIResponses:
         )
 
     def call_id(self, turn_id: str, index: int) -> str:
-        """The id of a tool call."""
+        """Return the id of a tool call."""
         return f"call_{turn_id}_{index}"
 
     def body(self, request: ParsedRequest, reply: Reply) -> bytes:
-        """The reply as one document."""
+        """Return the reply as one JSON document."""
         return orjson.dumps(_response(request, reply, "completed"))
 
     def events(self, request: ParsedRequest, reply: Reply, *, sent: int) -> bytes:
-        """The reply as events."""
+        """Return the reply as events."""
         parts: list[tuple[str, dict[str, Any]]] = []
         if not sent:
             parts.append(("response.created", {"response": _response(request, None, "in_progress")}))
@@ -91,18 +93,18 @@ class OpenAIResponses:
         return b"".join(_event(name, sent + number, data) for number, (name, data) in enumerate(parts))
 
     def keepalive(self, request: ParsedRequest, *, sent: int) -> bytes:
-        """An event with a type; the client's idle clock ignores comments."""
+        """Return a typed event. The client's idle timer ignores comments."""
         name = "response.in_progress" if sent else "response.created"
         return _event(name, sent, {"response": _response(request, None, "in_progress")})
 
     def error(self, refusal: Refusal) -> HttpReply:
-        """The refusal in the vendor's envelope."""
+        """Return the refusal in the vendor's error format."""
         status, kind, code = _STATUS[refusal.fault]
         body = orjson.dumps({"error": {"message": _words(refusal), "type": kind, "code": code, "param": None}})
         return HttpReply(status=status, body=body)
 
     def error_event(self, refusal: Refusal, *, sent: int) -> bytes:
-        """The refusal inside a stream."""
+        """Return the refusal as an event of a running stream."""
         failed = {
             "id": "resp_failed",
             "object": "response",
@@ -113,7 +115,7 @@ class OpenAIResponses:
         return _event("response.failed", sent, {"response": failed})
 
     def token_count(self, tokens: int) -> bytes:
-        """This API has no such route; the answer is well-formed all the same."""
+        """Return a well-formed response. This API has no such route."""
         return orjson.dumps({"object": "response.input_tokens", "input_tokens": tokens})
 
 
@@ -122,16 +124,15 @@ def _words(refusal: Refusal) -> str:
         return refusal.message
     return (
         f"Your input exceeds the context window of this model: {refusal.prompt_tokens} tokens, "
-        f"of which at most {refusal.max_tokens} fit."
+        f"at most {refusal.max_tokens} fit."
     )
 
 
 def _key(headers: Mapping[str, str]) -> ChainKey:
-    """A sub-agent names its parent thread; a compaction says so in the turn's metadata."""
+    """Return the chain of a request. A sub-agent names its parent thread; the turn's metadata marks a compaction."""
     metadata: Any = {}
-    with suppress(
-        orjson.JSONDecodeError
-    ):  # headers come from the agent's side; without them the conversation tells the chain
+    # The agent's side writes the headers. Without valid metadata, the conversation identifies the chain.
+    with suppress(orjson.JSONDecodeError):
         metadata = orjson.loads(header(headers, "x-codex-turn-metadata") or b"{}")
     if not isinstance(metadata, dict):
         metadata = {}
@@ -174,7 +175,7 @@ def _response(request: ParsedRequest, reply: Reply | None, status: str) -> dict[
 
 
 def _items(request: ParsedRequest, reply: Reply) -> Iterator[dict[str, Any]]:
-    """The output items; each id holds the turn's id, which the client echoes."""
+    """Yield the output items. Each id contains the turn's id, which the client echoes."""
     if reply.reasoning is not None:
         yield {
             "type": "reasoning",
@@ -197,7 +198,7 @@ def _items(request: ParsedRequest, reply: Reply) -> Iterator[dict[str, Any]]:
 
 
 def _call_item(call: ToolCall, tool: ToolSpec | None, suffix: str) -> dict[str, Any]:
-    """A custom tool takes text and must come back as a custom call; an unknown tool goes back as it was called."""
+    """Return a call's item. A custom tool needs a custom call with text. An unknown tool's name is kept as called."""
     name = call.name if tool is None else tool.name
     if tool is not None and tool.kind is ToolKind.CUSTOM:
         value = (call.arguments or {}).get(CUSTOM_INPUT)
@@ -211,7 +212,7 @@ def _call_item(call: ToolCall, tool: ToolSpec | None, suffix: str) -> dict[str, 
 
 
 def _deltas(item: Mapping[str, Any], index: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The events of an item's inside, for clients that show text as it comes."""
+    """Yield the events inside an item, for clients that show text as it arrives."""
     place = {"item_id": item["id"], "output_index": index}
     if item["type"] == "message":
         part = item["content"][0]

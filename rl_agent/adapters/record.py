@@ -1,4 +1,4 @@
-"""Limits of a session, and its record."""
+"""Limits and record of a session."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterLimits:
-    """Bounds on a session and on one request."""
+    """Limits of a session and of each request."""
 
     max_turns: int | None = None
-    """Generations of one session; the next request ends the run cleanly. None: no bound."""
+    """Maximum generations per session. The next request ends the run cleanly. None: no limit."""
     max_context_tokens: int = 96_000
-    """Prompt and reply together."""
+    """Maximum length of prompt plus reply."""
     max_segment_tokens: int | None = None
-    """Longest segment that trains; tokens beyond it are excluded. None: no limit."""
+    """Maximum length of a trained segment. Tokens beyond it are excluded. None: no limit."""
     max_body_bytes: int = 32 * 1024 * 1024
     max_concurrent: int = 64
-    """Requests of one session at a time, those included whose bodies still come; more are told to come back."""
+    """Maximum concurrent requests per session, including requests whose bodies are still arriving."""
     linger_s: float = 1.0
     """Time that a generation continues after its client disconnects. Clients retry a broken request after half a second."""
     drain_s: float = 5.0
@@ -35,36 +35,36 @@ class SessionStats:
     """Counters of a session."""
 
     requests: int = 0
-    """Generations asked for, retries included, those beyond the allowed number not."""
+    """Generation requests, including retries, without requests over the concurrency limit."""
     replayed: int = 0
-    """Answered with a stored reply."""
+    """Requests answered with a stored reply."""
     joined: int = 0
-    """Joined a generation in flight."""
+    """Requests that joined a generation in flight."""
     cancelled: int = 0
-    """Generations that ended because their clients went away or the session was closed."""
+    """Generations cancelled because their clients disconnected or the session closed."""
     ill_formed: int = 0
-    """Replies with a tool call that could not be read."""
+    """Replies with an invalid tool call."""
     empty: int = 0
     truncated: int = 0
-    """Replies cut by the token limit."""
+    """Replies truncated at the token limit."""
     tool_calls: int = 0
     tool_errors: int = 0
-    """Calls whose results came back marked as errors; only Anthropic's protocol has such a mark."""
+    """Calls whose results are marked as errors. Only Anthropic's protocol has this mark."""
     malformed_requests: int = 0
     context_full: int = 0
     turn_limit: int = 0
     """Requests after the last allowed turn."""
     overloaded: int = 0
-    """Requests beyond the allowed number at a time."""
+    """Requests over the concurrency limit."""
     generation_seconds: float = 0.0
     prompt_tokens: int = 0
-    """Sum over turns, as the engine sees them."""
+    """Sum over turns, as seen by the engine."""
     cached_tokens: int = 0
-    """Prompt tokens that the engine took from its cache, as far as it reports them."""
+    """Prompt tokens from the engine's cache, as far as the engine reports them."""
     mixed_version_tokens: int = 0
-    """Sampled tokens of turns that more than one version of the weights has part in."""
+    """Sampled tokens of turns that span more than one version of the weights."""
     recomputed_tokens: int = 0
-    """Prompt and reply tokens that the engine computed again, because a weight push had ended a generation (`engine.update_mode`)."""
+    """Prompt and reply tokens recomputed after a weight push aborted the generation (`engine.update_mode`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,18 +75,18 @@ class SessionRecord:
     rollout_id: str
     segments: tuple[Segment, ...]
     turns: tuple[str, ...]
-    """The text of each turn as sampled, special tokens included."""
+    """Text of each turn as sampled, including special tokens."""
     sampled_tokens: int
     trained_tokens: int
     excluded: Mapping[str, int]
-    """ExclusionReason -> sampled tokens that do not train."""
+    """Number of sampled tokens that do not train, by ExclusionReason."""
     forks: Mapping[str, int]
-    """ForkReason -> count."""
+    """Number of forks by ForkReason."""
     stats: SessionStats
     failure: Exception | None
-    """Error that broke the session (EngineError, LawError, ConfigError, or an internal error). Its rollout must not be graded as usual."""
+    """Error (EngineError, LawError, ConfigError, internal) that broke the session. Do not grade its rollout."""
 
     @property
     def trainable_share(self) -> float:
-        """Trained over sampled; 1 when nothing was sampled."""
+        """Return trained over sampled tokens, or 1 if nothing was sampled."""
         return self.trained_tokens / self.sampled_tokens if self.sampled_tokens else 1.0

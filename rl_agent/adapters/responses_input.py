@@ -1,7 +1,7 @@
-"""Reads the `input` items and `tools` of the Responses API into canonical messages.
+"""Parsing of the Responses API's `input` items and `tools` into canonical messages.
 
-One reply of ours comes back as several items (reasoning, message, calls); those that carry the same turn, or stand together,
-become one assistant's message again.
+A reply comes back as several items (reasoning, message, calls). Adjacent items become one assistant message again,
+unless their turn ids differ.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ROLES: Final = {"developer": Role.SYSTEM, "system": Role.SYSTEM, "user": Role.U
 
 
 class _Reply:
-    """Collects the items of one assistant's message."""
+    """Items of one assistant message."""
 
     def __init__(self) -> None:
         self.turn_id: str | None = None
@@ -50,7 +50,7 @@ class _Reply:
 
 
 def read_input(value: Any, instructions: str, drops: Sequence[re.Pattern[str]]) -> tuple[Message, ...]:
-    """The conversation. Leading system and developer texts become one system message. Raises RefusedError."""
+    """Return the conversation. Leading system and developer texts become one system message. Raises RefusedError."""
     items = (
         [{"type": "message", "role": "user", "content": value}] if isinstance(value, str) else list_of(value, "input")
     )
@@ -66,7 +66,7 @@ def read_input(value: Any, instructions: str, drops: Sequence[re.Pattern[str]]) 
 
 
 def read_tools(value: Any) -> tuple[ToolSpec, ...]:
-    """Functions, custom tools, and the tools of namespaces. Tools that the vendor runs itself are left out."""
+    """Return functions, custom tools and the tools of namespaces. Tools that the vendor runs itself are left out."""
     return tuple(_tools(list_of(value, "tools"), "tools", None))
 
 
@@ -102,7 +102,7 @@ def _is_reply(item: Mapping[str, Any], kind: str) -> bool:
 
 
 def _turn_of(item: Mapping[str, Any]) -> str | None:
-    """The turn that an item says it is of; clients may drop some of the ids."""
+    """Return the item's turn id, or None. Clients may drop some of the ids that contain it."""
     for name in ("id", "call_id", "encrypted_content"):
         value = item.get(name)
         found = _OUR_ID.fullmatch(value) if isinstance(value, str) else None
@@ -134,7 +134,7 @@ def _call(item: Mapping[str, Any], kind: str, place: str) -> ToolCall:
 
 
 def _other(item: Mapping[str, Any], kind: str, place: str, drops: Sequence[re.Pattern[str]]) -> Message | None:
-    """A message that is not the policy's; None for a system text of which nothing is shown."""
+    """Return a message that is not the policy's, or None for a system text that is dropped completely."""
     if kind in {"function_call_output", "custom_tool_call_output"}:
         return Message(
             role=Role.TOOL,
@@ -142,7 +142,7 @@ def _other(item: Mapping[str, Any], kind: str, place: str, drops: Sequence[re.Pa
             tool_call_id=text_of(item.get("call_id"), f"{place}.call_id"),
         )
     if kind != "message":
-        raise refuse(f"{place}.type", f"items of type {kind!r} are not supported")
+        raise refuse(f"{place}.type", f"unsupported item type {kind!r}")
     role = _ROLES.get(text_of(item.get("role"), f"{place}.role"))
     if role is None:
         raise refuse(f"{place}.role", "Input should be 'user', 'assistant', 'system' or 'developer'")

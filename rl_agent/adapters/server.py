@@ -1,8 +1,8 @@
-"""The adapter's HTTP server: it authenticates a session, lets a dialect read the request, and answers it whole.
+"""The adapter's HTTP server: authenticates a session, lets a dialect parse the request, and sends the complete reply.
 
-Nothing is streamed as it is sampled: clients execute the finished blocks of a broken stream. A generation is made, recorded,
-then sent with all its events at once. Until then a streaming client gets keep-alives; before the first one nothing is sent,
-so that an error still has its HTTP status.
+Replies are not streamed during sampling, because clients execute the finished blocks of a broken stream. A complete
+generation is recorded, then sent with all its events at once. Until then a streaming client gets keep-alives. Nothing
+is sent before the first keep-alive, so that an error still has its HTTP status.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _IDLE_S = 3600.0
 _BACKLOG = 1024
 _THREAD_BYTES = 2_000_000
 _THREAD_OBJECTS = 4_000
-"""Bodies of this size, or of so many objects, are read in a thread. No conversation is as long; a hostile one would hold up the others."""
+"""Bodies of this many bytes or objects are parsed in a thread. Only hostile bodies are as large."""
 
 
 class AdapterServer:
-    """Serves the sessions of many agent runs on one port. An async context manager; `start` and `close` do the same."""
+    """Serves the sessions of many agent runs on one port. Async context manager that calls `start` and `close`."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class AdapterServer:
         keepalive_s: float = 10.0,
     ) -> None:
         if not dialects:
-            raise ConfigError("an adapter needs a dialect. Remedy: set adapter.dialect, or leave it `auto`.")
+            raise ConfigError("adapter.dialect: no dialect given. Set adapter.dialect, or leave it at `auto`.")
         self._dialects = tuple(dialects)
         self._engine = engine
         self._renderer = renderer
@@ -79,9 +79,9 @@ class AdapterServer:
 
     @property
     def port(self) -> int:
-        """The port in use, once started."""
+        """Return the port in use. Raises ConfigError before `start`."""
         if self._port is None:
-            raise ConfigError("the adapter is not started, so it has no port yet")
+            raise ConfigError("adapter: no port before the start. Call `start` first.")
         return self._port
 
     @property
@@ -97,7 +97,7 @@ class AdapterServer:
         await self.close()
 
     async def start(self) -> None:
-        """Listen. Raises ConfigError if the port is busy. `close` must be called in the same task."""
+        """Start listening. Raises ConfigError if the port is in use. Call `close` in the same task."""
         app = web.Application(client_max_size=self._limits.max_body_bytes)
         app.router.add_route("*", "/{path:.*}", self._handle)
         runner = web.AppRunner(
@@ -115,9 +115,8 @@ class AdapterServer:
                 await site.start()
             except OSError as error:
                 raise self._bind_error(error) from error
-            self._tasks = await stack.enter_async_context(
-                asyncio.TaskGroup()
-            )  # last in, first out: generations end first
+            # the task group is closed first, so that generations end before the server
+            self._tasks = await stack.enter_async_context(asyncio.TaskGroup())
             self._port = int(runner.addresses[0][1])
             self._stack = stack.pop_all()
 
@@ -131,12 +130,12 @@ class AdapterServer:
             await self._stack.aclose()
 
     def open_session(self, rollout_id: str, *, greedy: bool = False) -> Session:
-        """A new session with an id and a token that nobody can guess; `rollout_id` is for logs and the record.
+        """Open a session with an unguessable id and token. `rollout_id` is for logs and the record.
 
-        `greedy`: at temperature 0 whatever is configured; such a session's tokens must not train.
+        `greedy`: sample at temperature 0. The tokens of a greedy session must not train.
         """
         if self._tasks is None:
-            raise ConfigError("the adapter is not started. Remedy: enter its context first.")
+            raise ConfigError("adapter: not started. Enter its context first.")
         session = Session(
             session_id=secrets.token_urlsafe(18),
             token=secrets.token_urlsafe(32),
@@ -152,7 +151,7 @@ class AdapterServer:
         return session
 
     async def close_session(self, session_id: str) -> SessionRecord:
-        """End a session and take its record; from now on its requests are strangers'. Raises LawError."""
+        """Close a session and return its record. Later requests to the session are refused. Raises LawError."""
         session = self._sessions.get(session_id)
         if session is None:
             raise KeyError(f"no open session {session_id}")
@@ -168,7 +167,8 @@ class AdapterServer:
         if session is None or session.closing:
             return _http(dialect.error(Refusal(fault=RefusalReason.UNAUTHORIZED, message="unknown or closed session")))
         if request.method in {"GET", "HEAD"} and not path.endswith("/models"):
-            return _json(b"{}")  # clients probe their base URL, some without a key; it tells them nothing
+            # clients probe their base URL, some without a key
+            return _json(b"{}")
         if not _has_token(request, session.token):
             return _http(dialect.error(Refusal(fault=RefusalReason.UNAUTHORIZED, message="wrong token")))
         if request.method == "GET":
@@ -187,7 +187,7 @@ class AdapterServer:
     async def _answer(
         self, request: web.Request, session: Session, dialect: Dialect, action: Action
     ) -> web.StreamResponse:
-        """Raises RefusedError."""
+        """Return the response to a request. Raises RefusedError."""
         try:
             parsed = await self._read(request, dialect)
         except RefusedError as error:
@@ -215,9 +215,8 @@ class AdapterServer:
     ) -> web.StreamResponse:
         async with session.ask(parsed, dialect) as outcome:
             if not parsed.stream:
-                answer = await asyncio.shield(
-                    outcome
-                )  # a client that goes away must not take the others' answer with it
+                # a client that disconnects must not cancel the outcome for the others
+                answer = await asyncio.shield(outcome)
                 response: web.StreamResponse = (
                     _http(dialect.error(answer)) if isinstance(answer, Refusal) else _json(dialect.body(parsed, answer))
                 )
@@ -231,7 +230,7 @@ class AdapterServer:
     async def _stream(
         self, request: web.Request, dialect: Dialect, parsed: ParsedRequest, outcome: asyncio.Future[Reply | Refusal]
     ) -> tuple[web.StreamResponse, Reply | Refusal]:
-        """Send keep-alives until the outcome is there, then all of it."""
+        """Send keep-alives until the outcome is ready, then send the whole outcome."""
         response: web.StreamResponse | None = None
         sent = 0
         while not outcome.done():
@@ -263,10 +262,8 @@ class AdapterServer:
     def _bind_error(self, error: OSError) -> ConfigError:
         where = f"{self._bind_host}:{self._asked_port}"
         if error.errno == errno.EADDRINUSE:
-            return ConfigError(f"the adapter's port {where} is busy. Remedy: adapter.port=0 takes a free one.")
-        return ConfigError(
-            f"the adapter cannot listen on {where}: {error}. Remedy: check adapter.bind_host and adapter.port."
-        )
+            return ConfigError(f"adapter.port: {where} is in use. Set adapter.port=0 to use a free port.")
+        return ConfigError(f"adapter: cannot listen on {where}: {error}. Check adapter.bind_host and adapter.port.")
 
 
 _MODELS = orjson.dumps(
@@ -286,12 +283,12 @@ def _parse(dialect: Dialect, raw: bytes, headers: Mapping[str, str]) -> ParsedRe
     except RefusedError:
         raise
     except Exception as error:
-        _LOG.exception("%s stumbled over a request", dialect.name)
-        raise RefusedError(RefusalReason.MALFORMED, f"the request cannot be read: {type(error).__name__}") from error
+        _LOG.exception("%s: internal error while parsing a request", dialect.name)
+        raise RefusedError(RefusalReason.MALFORMED, f"the request cannot be parsed: {type(error).__name__}") from error
 
 
 def _split(path: str) -> tuple[str, str]:
-    """(session id, path below the session's base); an empty id for any other path."""
+    """Return (session id, path below the session's base). The id is empty for any other path."""
     parts = path.split("/", 3)
     if len(parts) < 3 or parts[1] != "s":
         return "", path
@@ -299,7 +296,7 @@ def _split(path: str) -> tuple[str, str]:
 
 
 def _has_token(request: web.Request, token: str) -> bool:
-    """In constant time."""
+    """Compare the request's token in constant time."""
     given = request.headers.get("x-api-key") or request.headers.get("Authorization", "").removeprefix("Bearer ")
     return hmac.compare_digest(given.encode("utf-8", "surrogateescape"), token.encode())
 
@@ -315,6 +312,6 @@ def _http(reply: HttpReply) -> web.Response:
 
 
 async def _send(request: web.Request, response: web.StreamResponse) -> None:
-    """Send it now, so that what comes after knows it was sent."""
+    """Send the response now, so that later code knows that it was sent."""
     await response.prepare(request)
     await response.write_eof()

@@ -1,10 +1,10 @@
-"""One agent run's session: its graph of turns, its generations in flight, its stored replies.
+"""Session of one agent run: its graph of turns, its generations in flight, its stored replies.
 
-- Prompts are built one at a time, in the order of arrival; generations of different requests run side by side (sub-agents).
-- A request that was answered before, or is being answered, is not sampled again (law 7): `fingerprint` of its conversation.
-- A generation ends a moment after its last waiting client went away, unless the client comes back for it; what was sampled is
-  accounted for.
-- Whatever the policy says, the client gets something it can go on with or end on: see `_visible`.
+- Prompts are built one at a time in order of arrival. Generations of different requests (sub-agents) run concurrently.
+- A request whose fingerprint already has a reply or a generation in flight is not sampled again (law 7).
+- A generation is cancelled shortly after its last client disconnects, unless the client reconnects. Its sampled tokens
+  are still counted.
+- The client can always continue or end cleanly, whatever the policy samples: see `_visible`.
 """
 
 from __future__ import annotations
@@ -34,30 +34,30 @@ if TYPE_CHECKING:
     from rl_agent.tokens.turn import Generation, Sampling
 
 _THREAD_RENDERED: Final = 32_768
-"""From this size of what is to be rendered on, it moves to a thread: it would hold up other sessions for more than some 5 ms."""
+"""Renderings of at least this size run in a thread. They would block other sessions for more than about 5 ms."""
 _THREAD_HASHED: Final = 400_000
-"""From this size on, so does the hashing of a whole conversation."""
+"""Conversations of at least this size are hashed in a thread."""
 _THREAD_TOKENS: Final = 2_048
-"""From this many sampled tokens on, so does the reading of a reply."""
+"""Replies of at least this many tokens are parsed in a thread."""
 _TURN_LIMIT_TEXT: Final = "(turn limit reached)"
 _NO_REPLY_TEXT: Final = "(no reply)"
-"""Stands for an empty reply, which clients would ask for again."""
+"""Replaces an empty reply, which clients would request again."""
 
 
 @dataclass(slots=True, eq=False)
 class _Flight:
-    """A generation in flight and who waits for it."""
+    """A generation in flight and its waiting clients."""
 
     outcome: asyncio.Future[Reply | Refusal]
     task: asyncio.Task[None] | None = None
     waiters: int = 0
     farewell: asyncio.TimerHandle | None = None
-    """Ends the generation if nobody comes back for it."""
+    """Timer that cancels the generation if no client returns."""
     parts: Parts = field(default_factory=Parts)
 
 
 class Session:
-    """See the file's docstring. Made by `AdapterServer.open_session`."""
+    """Session of one agent run. Created by `AdapterServer.open_session`."""
 
     def __init__(
         self,
@@ -101,12 +101,12 @@ class Session:
 
     @property
     def base_path(self) -> str:
-        """The path that the agent program gets as the end of its base URL."""
+        """Return the path at the end of the agent's base URL."""
         return f"/s/{self.id}"
 
     @contextmanager
     def slot(self) -> Iterator[None]:
-        """Room for one request, to be taken before its body is read: bodies in reading fill the memory. Raises RefusedError."""
+        """Reserve a slot for one request. Bodies take memory, so call it before reading one. Raises RefusedError."""
         if self._slots >= self._limits.max_concurrent:
             self.stats.overloaded += 1
             raise RefusedError(RefusalReason.OVERLOADED, "too many requests at once")
@@ -118,7 +118,7 @@ class Session:
 
     @asynccontextmanager
     async def ask(self, request: ParsedRequest, dialect: Dialect) -> AsyncIterator[asyncio.Future[Reply | Refusal]]:
-        """The outcome of a request, as a future. Leaving the context before it is there gives the request up."""
+        """Yield the outcome of a request as a future. Leaving the context early abandons the request."""
         self.stats.requests += 1
         with self._counted():
             async with self._building:
@@ -135,20 +135,20 @@ class Session:
                     self._wait_for_return(flight, fingerprint)
 
     async def count_tokens(self, request: ParsedRequest) -> int:
-        """The length of the prompt that the request would get. Raises RefusedError."""
+        """Return the prompt length of a request. Raises RefusedError."""
         with self._counted():
             async with self._building:
                 try:
                     located = await self._locate(request)
                     return len((await self._prompt(located, request)).tokens)
-                except Exception as error:  # whatever it is: nothing was changed, and the request is refused
+                except Exception as error:  # no state has changed, so refusing the request is safe
                     raise RefusedError(
-                        RefusalReason.MALFORMED, f"the conversation cannot be shown to the model: {error}"
+                        RefusalReason.MALFORMED, f"the conversation cannot be rendered: {error}"
                     ) from error
 
     @contextmanager
     def _counted(self) -> Iterator[None]:
-        """A request that the end of the session waits for."""
+        """Count a request that `close` waits for."""
         self._requests += 1
         self._idle.clear()
         try:
@@ -159,12 +159,12 @@ class Session:
                 self._idle.set()
 
     def delivered(self, reply: Reply) -> None:
-        """The client has the whole reply."""
+        """Record that the client received the whole reply."""
         if self._graph.holds(reply.turn_id):
             self._graph.delivered(reply.turn_id)
 
     async def close(self) -> SessionRecord:
-        """End the session: wait for requests in flight, cancel what stays, take the record. Raises LawError."""
+        """Wait for running requests, cancel the rest and return the record. Raises LawError."""
         self.closing = True
         try:
             async with asyncio.timeout(self._limits.drain_s):
@@ -173,7 +173,7 @@ class Session:
             pass
         for fingerprint, flight in list(self._flights.items()):
             self._abandon(flight, fingerprint)
-        if self._running:  # cancelled ones still have to account for what they sampled
+        if self._running:  # cancelled generations still count their sampled tokens
             await asyncio.wait(self._running, timeout=self._limits.drain_s)
         return self._record()
 
@@ -193,7 +193,7 @@ class Session:
         )
 
     async def _flight(self, request: ParsedRequest, dialect: Dialect) -> tuple[_Flight, bytes]:
-        """The generation that answers the request: a stored one, one in flight, or a new one."""
+        """Return the generation for a request: a stored one, one in flight, or a new one."""
         located = await self._locate(request)
         fingerprint = located.fingerprint
         if (stored := self._replies.get(fingerprint)) is not None:
@@ -210,7 +210,7 @@ class Session:
         try:
             prompt = await self._prompt(located, request)
         except Exception as error:  # noqa: BLE001 (a conversation that cannot be rendered ends this run, not the others)
-            if self._graph.turns:  # the model's template works; what comes later may be anybody's who read the token
+            if self._graph.turns:  # the template works, and the request may come from anyone who read the token
                 self.stats.malformed_requests += 1
                 return _settled(_unshowable(error)), fingerprint
             self.failure = error
@@ -251,12 +251,12 @@ class Session:
                 async with self._gate.piece():
                     outcome = self._commit(prompt, generation, read, dialect, started)
         except asyncio.CancelledError:
-            if not self._graph.holds(prompt.turn_id):  # it may come at the gate's end, after the commit
+            if not self._graph.holds(prompt.turn_id):  # the cancellation may arrive after the commit
                 self.stats.cancelled += 1
                 self._launched -= 1
                 self._graph.lose(prompt, flight.parts.sampled, ExclusionReason.CANCELLED)
             raise
-        except Exception as error:  # noqa: BLE001 (kept in the record, which the caller must look at; other runs go on)
+        except Exception as error:  # noqa: BLE001 (stored in the record, which the caller checks; other runs continue)
             self.failure = error
             if not self._graph.holds(prompt.turn_id):
                 self._graph.lose(prompt, flight.parts.sampled, ExclusionReason.UNUSABLE)
@@ -270,7 +270,7 @@ class Session:
             flight.outcome.set_result(outcome)
 
     def _read(self, prompt: Prompt, generation: Generation) -> tuple[ParsedReply, ParsedReply]:
-        """Parse the policy's reply and build the client's reply. It changes nothing, so it may run in a thread."""
+        """Parse the policy's reply and build the client's reply. Changes no state, so it may run in a thread."""
         if not len(generation.tokens):
             raise LawError(f"turn {prompt.turn_id}: the engine sampled no token")
         parsed = self._renderer.parse(
@@ -305,7 +305,7 @@ class Session:
         return reply
 
     def _visible(self, parsed: ParsedReply, generation: Generation) -> ParsedReply:
-        """Return the client's reply. A truncated, unreadable or empty reply becomes its raw text, which ends the run cleanly."""
+        """Return the client's reply. A truncated, invalid or empty reply becomes raw text, which ends the run."""
         usable = parsed.content or parsed.tool_calls
         if usable and not parsed.truncated and (not parsed.ill_formed or parsed.tool_calls):
             return parsed
@@ -342,13 +342,14 @@ class Session:
                 prompt = self._graph.continued(located)
             if prompt is not None:
                 return prompt
-        if request.size < _THREAD_RENDERED:  # of the whole: where the template refuses, that is what is rendered
+        # the size of the whole conversation, which is rendered if the template cannot continue
+        if request.size < _THREAD_RENDERED:
             async with self._gate.piece():
                 return self._graph.continue_or_fork(located.key, located.conversation, located)
         return await asyncio.to_thread(self._graph.continue_or_fork, located.key, located.conversation, located)
 
     def _wait_for_return(self, flight: _Flight, fingerprint: bytes) -> None:
-        """Nobody waits any more: a client whose connection broke sends the same request again, and joins."""
+        """Cancel the generation after `linger_s`. A client whose connection broke repeats the request and joins."""
         if self.closing:
             self._abandon(flight, fingerprint)
             return
@@ -356,7 +357,7 @@ class Session:
         flight.farewell = loop.call_later(self._limits.linger_s, self._abandon, flight, fingerprint)
 
     def _abandon(self, flight: _Flight, fingerprint: bytes) -> None:
-        """Nobody comes back, or nobody may: a later equal request starts anew."""
+        """Cancel the generation. A later equal request starts a new one."""
         if flight.farewell is not None:
             flight.farewell.cancel()
             flight.farewell = None
@@ -381,7 +382,7 @@ class Session:
 
 
 def _unshowable(error: Exception) -> Refusal:
-    return Refusal(fault=RefusalReason.MALFORMED, message=f"the conversation cannot be shown to the model: {error}")
+    return Refusal(fault=RefusalReason.MALFORMED, message=f"the conversation cannot be rendered: {error}")
 
 
 def _settled(outcome: Reply | Refusal) -> _Flight:

@@ -1,1 +1,1 @@
-"""Inference: the vLLM server process, its client, and a scripted stand-in that demonstrates."""
+"""Inference: the vLLM server process, its client, and a scripted engine that demonstrates solutions."""

@@ -1,4 +1,4 @@
-"""The contract of engines: token ids in, sampled token ids with log-probabilities and weight versions out."""
+"""Contract of engines: token ids in; sampled token ids with log-probabilities and weight versions out."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class PauseMode(StrEnum):
     """Handling of running requests during a pause. New requests wait."""
 
     WAIT = "wait"
-    """They finish first."""
+    """Running requests finish first."""
     KEEP = "keep"
-    """They stand still and go on after `resume`, perhaps with new weights."""
+    """Running requests stop and continue after `resume`, possibly with new weights."""
     ABORT = "abort"
-    """They end with what they have."""
+    """Running requests end with the tokens sampled so far."""
 
 
 class EngineLostError(EngineError):
-    """Nobody answers at an engine's address: the server is gone, or the way to it."""
+    """Raised if an engine is unreachable: the server or the connection to it is lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,13 +39,13 @@ class EngineLoad:
     kv_cache_usage: float | None = None
     """Share of the KV cache in use, 0 to 1."""
     running: int | None = None
-    """Requests that it works on."""
+    """Number of running requests."""
     waiting: int | None = None
-    """Requests in its queue."""
+    """Number of queued requests."""
 
 
 def total_load(loads: Iterable[EngineLoad]) -> EngineLoad:
-    """Return the load of all replicas: the sum of requests, the fullest cache."""
+    """Return the load of all replicas: the total of the requests, the maximum of the cache usage."""
     parts = list(loads)
     usages = [part.kv_cache_usage for part in parts if part.kv_cache_usage is not None]
     running = [part.running for part in parts if part.running is not None]
@@ -58,48 +58,48 @@ def total_load(loads: Iterable[EngineLoad]) -> EngineLoad:
 
 
 class Sampler(Protocol):
-    """Samples from the policy: what an adapter needs of an engine."""
+    """The part of an engine that an adapter needs: sampling from the policy."""
 
     async def generate(self, tokens: Int32, sampling: Sampling, *, request_id: str, priority: int = 0) -> Generation:
-        """Continue `tokens` [T] int32. Raises EngineError; cancelling the call aborts the request in the engine.
+        """Continue `tokens` [T] int32. Cancelling the call aborts the request in the engine. Raises EngineError.
 
         `request_id`: `<session>-<turn>-<attempt>`; see `session_of`.
         """
 
 
 class Engine(Sampler, Protocol):
-    """A client of one engine."""
+    """Client of one engine."""
 
     async def pause(self, mode: PauseMode) -> None:
-        """Stop generating."""
+        """Stop generation."""
 
     async def resume(self) -> None:
-        """Go on generating."""
+        """Continue generation."""
 
     async def push(self, update: WeightUpdate, probe: Probe | None) -> float:
-        """Take over new weights: pause, update, drop the prefix cache, verify `probe`, resume.
+        """Install new weights: pause, update, reset the prefix cache, verify `probe`, resume.
 
-        Returns the largest absolute difference on the probe (0 without one). Raises WeightPushError.
+        Returns the largest absolute difference on the probe (0 without a probe). Raises WeightPushError.
         """
 
     def renew(self, version: int) -> None:
-        """Somebody else pushed weights number `version`."""
+        """Record that another client pushed weight version `version`."""
 
     async def hold(self) -> None:
-        """The pause of a push, ahead of it: for weights that are sent while they are received."""
+        """Pause ahead of a push, for weights that are sent while they are received."""
 
     async def load(self) -> EngineLoad:
         """Return the current load. Raises EngineError."""
 
     async def sleep(self) -> None:
-        """Give the accelerator's memory back until `wake`; no request may be running."""
+        """Free GPU memory until `wake`. No request may be running."""
 
     async def wake(self) -> None:
-        """Take the memory again."""
+        """Reallocate GPU memory after `sleep`."""
 
 
 class EngineServer(Protocol):
-    """Runs an engine. Built by `EngineConfig.build`, where it is started and wherever it is used."""
+    """Server of an engine. Built by `EngineConfig.build` in the process that starts it and in its users' processes."""
 
     async def start(
         self,
@@ -111,21 +111,21 @@ class EngineServer(Protocol):
         node_address: str = "127.0.0.1",
         sleeps: bool = False,
     ) -> str:
-        """Start it; returns its address once it answers. Raises ConfigError or EngineError.
+        """Start the server and return its address once it responds. Raises ConfigError or EngineError.
 
-        `node_address`: where clients find this machine. `sleeps`: whether `Engine.sleep` will be used.
+        `node_address`: address of this machine for clients. `sleeps`: whether `Engine.sleep` will be used.
         """
 
     def client(self, address: str) -> AbstractAsyncContextManager[Engine]:
-        """A client of the engine at `address`, in any process."""
+        """Return a client of the engine at `address`. Works in any process."""
 
     async def wait(self) -> None:
-        """Wait until it ends by itself, then raise EngineError."""
+        """Wait until the server exits by itself, then raise EngineError."""
 
     async def stop(self) -> None:
-        """End it and everything that it started; safe to call twice."""
+        """Stop the server and all its child processes. Safe to call twice."""
 
 
 def session_of(request_id: str) -> str:
-    """The session that a request belongs to: requests of one share their prefixes, which are in one replica's cache."""
+    """Return the session of a request. Requests of a session share a prefix, which is cached in one replica."""
     return request_id.rsplit("-", 2)[0]

@@ -1,7 +1,7 @@
-"""vLLM's tool and reasoning parsers by name, behind the contract of `tokens.reply_parser`.
+"""vLLM's tool and reasoning parsers by name, adapted to `tokens.reply_parser`.
 
-vLLM's parsers are made for serving: they repair, and they give no raw text. The template renderer therefore compares what
-they read with what was sampled, and reports a reply of which something is missing as ill-formed.
+vLLM's parsers are made for serving: they repair calls and return no raw text. The template renderer therefore compares
+the parse with the sampled text and reports an incomplete parse as ill-formed.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 
 class VllmParser:
-    """See `ReplyParser`. A parser that is not named is ours: `<think>` and `<tool_call>`."""
+    """Reply parser built from vLLM's parsers. Without a name, `<think>` and `<tool_call>` are parsed instead."""
 
     def __init__(self, model_folder: Path, *, tool_parser: str | None, reasoning_parser: str | None) -> None:
-        """Raises ConfigError for an unknown name, or a tokenizer that lacks the parser's tokens."""
+        """Raises ConfigError for an unknown name, or if the tokenizer lacks the parser's tokens."""
         from vllm.reasoning import ReasoningParserManager  # noqa: PLC0415 (slow to import, and only for models that need it)
-        from vllm.tool_parsers import ToolParserManager  # noqa: PLC0415 (as above)
+        from vllm.tool_parsers import ToolParserManager  # noqa: PLC0415 (slow to import)
 
         self._tokenizer = _with_one_vocabulary(load_tokenizer(model_folder))
         self._tool_parser: Any = None
@@ -47,15 +47,15 @@ class VllmParser:
             self._new_parsers(_request(()))
         except (RuntimeError, ValueError, TypeError, KeyError) as error:
             raise ConfigError(
-                f"model.tool_parser={tool_parser}, model.reasoning_parser={reasoning_parser} do not work with the tokenizer in "
-                f"{model_folder}: {error}. Remedy: the parsers that vLLM's documentation names for the model."
+                f"model.tool_parser={tool_parser}, model.reasoning_parser={reasoning_parser}: incompatible with the "
+                f"tokenizer in {model_folder}: {error}.  Use the parsers that vLLM's documentation lists for the model."
             ) from error
 
     def parse(self, text: str, *, truncated: bool, in_reasoning: bool, tools: Sequence[ToolSpec]) -> ParsedReply:
-        """See `ReplyParser`."""
+        """Parse a reply. See `ReplyParser`."""
         try:
             return self._parse(text, truncated, in_reasoning, tools)
-        except Exception:  # noqa: BLE001 (parsers of many authors; whatever they stumble over is an unreadable reply)
+        except Exception:  # noqa: BLE001 (a reply that breaks any parser is ill-formed)
             return ParsedReply(content=text.strip(), ill_formed=True, truncated=truncated)
 
     def _parse(self, text: str, truncated: bool, in_reasoning: bool, tools: Sequence[ToolSpec]) -> ParsedReply:
@@ -83,28 +83,28 @@ class VllmParser:
         )
 
     def _new_parsers(self, request: Any) -> tuple[Any, Any]:
-        """New ones for each reply: they keep state."""
+        """Return new parsers. Each reply needs its own because they keep state."""
         tool_parser = None if self._tool_parser is None else self._tool_parser(self._tokenizer, request.tools)
         reasoning_parser = None if self._reasoning_parser is None else self._reasoning_parser(self._tokenizer)
         return tool_parser, reasoning_parser
 
 
 def named_parser(model_folder: Path, tool_parser: str | None, reasoning_parser: str | None) -> VllmParser | None:
-    """The parser of the configured names; None if there is none. Raises ConfigError."""
+    """Return the parser with the configured names, or None if there are none. Raises ConfigError."""
     if tool_parser is None and reasoning_parser is None:
         return None
     return VllmParser(model_folder, tool_parser=tool_parser, reasoning_parser=reasoning_parser)
 
 
 def _with_one_vocabulary(tokenizer: Any) -> Any:
-    """Each new parser asks for the vocabulary, which the tokenizer would build anew: 150 ms for 248,000 entries."""
+    """Cache the vocabulary: each new parser requests it, and building it takes 150 ms for 248,000 entries."""
     vocabulary = tokenizer.get_vocab()
     tokenizer.get_vocab = lambda: vocabulary
     return tokenizer
 
 
 def _request(tools: Sequence[ToolSpec]) -> Any:
-    from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest  # noqa: PLC0415 (as above)
+    from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest  # noqa: PLC0415 (slow to import)
 
     shown = [{"type": "function", "function": shown_function(tool)} for tool in tools]
     return ChatCompletionRequest(model="policy", messages=[], tools=shown or None)
@@ -125,4 +125,4 @@ def _require_known(key: str, name: str, names: Iterable[str]) -> None:
     if name in known:
         return
     near = difflib.get_close_matches(name, known, n=3) or known
-    raise ConfigError(f"model.{key}={name}: vLLM has no such parser. Remedy: {', '.join(near)}.")
+    raise ConfigError(f"model.{key}={name}: unknown parser of vLLM. Use one of: {', '.join(near)}.")

@@ -1,7 +1,8 @@
-"""Several engines as one: a session stays with the replica that has its prefix in its cache, new ones go where fewest are.
+"""Client for several engine replicas. A session stays on the replica that caches its prefix.
 
-Addresses come and go while requests run: `renew` says where the replicas are now. A request whose replica is lost moves to
-another one, since the adapter's tokens are all that an engine needs; where none is left it fails, and its rollout is run again.
+A new session goes to the replica with the fewest sessions. Addresses change while requests run; `renew` sets the
+current ones. If a replica is lost, its requests move to another one, because an engine needs only a request's tokens.
+If no replica is left, the request fails and its rollout is run again.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ if TYPE_CHECKING:
     from rl_agent.tokens.turn import Generation, Int32, Sampling
 
 IDLE_S: Final = 900.0
-"""A session that asked for nothing for this long has most likely ended; its place is forgotten."""
+"""Idle time after which a session has most likely ended. Its replica is then forgotten."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaSet:
-    """Addresses of an engine's replicas at one moment."""
+    """Addresses of an engine's replicas at one time."""
 
     addresses: tuple[str | None, ...]
-    """Address per replica; None while it does not serve."""
+    """Address per replica. None while the replica does not serve."""
     version: int | None = None
-    """Version of the weights that all replicas have; None before the first push."""
+    """Weight version of all replicas. None before the first push."""
 
 
 @dataclass(slots=True, eq=False)
@@ -51,10 +52,10 @@ class _Place:
 
 
 class Replicas:
-    """See `engine.base.Sampler`. An async context manager."""
+    """Sampler on several replicas. Async context manager. See `engine.base.Sampler`."""
 
     def __init__(self, server: EngineServer, *, first: int = 0, clock: Callable[[], float] = time.monotonic) -> None:
-        """`first`: the replica that is taken among equals; each process has another one, so that few sessions spread too."""
+        """`first`: preferred replica among equals. It differs per process, so that few sessions are spread as well."""
         self._server = server
         self._first = first
         self._clock = clock
@@ -72,7 +73,7 @@ class Replicas:
             await self._close(number)
 
     async def renew(self, replicas: ReplicaSet) -> None:
-        """The replicas are here now."""
+        """Set the current addresses and weight version of the replicas."""
         for number, client in list(self._clients.items()):
             addresses = dict(enumerate(replicas.addresses))
             if addresses.get(number) != client.address:
@@ -87,7 +88,7 @@ class Replicas:
                 client.engine.renew(replicas.version)
 
     async def generate(self, tokens: Int32, sampling: Sampling, *, request_id: str, priority: int = 0) -> Generation:
-        """See `engine.base.Sampler`. Raises EngineError, EngineLostError when no replica is left to move to."""
+        """See `engine.base.Sampler`. Raises EngineError, or EngineLostError if no replica is left."""
         session = session_of(request_id)
         tried: set[int] = set()
         while True:
@@ -101,7 +102,7 @@ class Replicas:
                     raise
 
     def _choose(self, session: str, tried: set[int]) -> int:
-        """The session's own replica, or for a new one (and for one whose replica is gone) that with the fewest sessions."""
+        """Return the session's replica, or for a new or moved session the replica with the fewest sessions."""
         now = self._clock()
         while self._places and now - next(iter(self._places.values())).asked > IDLE_S:
             self._forget(next(iter(self._places)))
@@ -109,7 +110,7 @@ class Replicas:
         if place is None or place.replica not in self._clients or place.replica in tried:
             free = self._clients.keys() - tried
             if not free:
-                raise EngineLostError("no policy server is up. The rollout is run again when one is.")
+                raise EngineLostError("no policy server is up. The rollout is run again after a server has started.")
             if place is not None:
                 self._forget(session)
             replica = min(free, key=lambda number: (self._sessions.get(number, 0), number < self._first, number))

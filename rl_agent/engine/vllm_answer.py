@@ -1,6 +1,6 @@
-"""Reads vLLM's answer to a generation: of each token only what we use, for an answer of 32,000 tokens is 5 MB of JSON.
+"""Decoder of vLLM's generation responses. It reads only the needed fields of each token.
 
-A tenth of the time of reading all of it, in which no other session of the process goes on.
+A response of 32,000 tokens is 5 MB of JSON, and decoding blocks the process. Skipping fields saves 90 % of the time.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ from rl_agent.errors import EngineError, LawError
 from rl_agent.tokens.turn import FinishReason, Generation, VersionSpan
 
 UNVERSIONED: Final = 0
-"""Version of the weights that the server started with."""
+"""Version of the weights with which the server started."""
 
 
-class _Token(
-    msgspec.Struct, gc=False
-):  # `gc=False`: so many small objects would have the collector run again and again
+# `gc=False`: so many small objects would trigger the garbage collector again and again
+class _Token(msgspec.Struct, gc=False):
     token_id: int
     logprob: float
 
@@ -58,7 +57,7 @@ _DECODER: Final = msgspec.json.Decoder(_Answer)
 
 
 def read_generation(content: bytes, request_id: str, seconds: float) -> Generation:
-    """The generation in an answer's body. Raises EngineError for another form, LawError for missing or miscounted numbers."""
+    """Decode a response. Raises EngineError for an invalid response, LawError for missing or miscounted values."""
     try:
         answer = _DECODER.decode(content)
         choice = answer.choices[0]
@@ -69,10 +68,10 @@ def read_generation(content: bytes, request_id: str, seconds: float) -> Generati
         ids = np.array(choice.token_ids, dtype=np.int32)
     except (msgspec.DecodeError, IndexError, ValueError, OverflowError) as error:
         shown = content[:300].decode(errors="replace")
-        raise EngineError(f"vLLM's answer to {request_id} cannot be read ({error!r}): {shown}") from error
+        raise EngineError(f"{request_id}: invalid response from vLLM ({error!r}): {shown}") from error
     entries = (choice.logprobs.content if choice.logprobs else None) or []
     if [entry.token_id for entry in entries] != choice.token_ids:
-        raise LawError(f"vLLM sampled {len(ids)} tokens but sent log-probabilities of {len(entries)}, or of others")
+        raise LawError(f"vLLM sampled {len(ids)} tokens but returned log-probabilities of {len(entries)} or others")
     details = answer.usage.prompt_tokens_details if answer.usage else None
     return Generation(
         tokens=ids,

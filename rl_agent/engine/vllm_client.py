@@ -1,4 +1,4 @@
-"""The client of a vLLM server: token ids in, token ids out, and the life of a weight push."""
+"""Client of a vLLM server: generation from token ids, scoring and weight pushes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rl_agent.weights.base import Probe, WeightUpdate
 
 _CONTROL_TIMEOUT_S: Final = 600.0
-"""For all of a push but the pause before it, which may wait for running replies as long as they may take."""
+"""Timeout of each step of a push except the initial pause, which may wait for running requests."""
 _LOAD_TIMEOUT_S: Final = 10.0
 _PAUSES: Final = {
     UpdateMode.drain: PauseMode.WAIT,
@@ -33,7 +33,7 @@ _PAUSES: Final = {
 
 
 class VllmEngine:
-    """See `engine.base.Engine`. Use as `async with VllmEngine(...) as engine`."""
+    """Client of a vLLM server. See `engine.base.Engine`. Use as `async with VllmEngine(...) as engine`."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class VllmEngine:
             self._http = None
 
     async def generate(self, tokens: Int32, sampling: Sampling, *, request_id: str, priority: int = 0) -> Generation:
-        """See `engine.base.Engine`. A closed connection (a cancelled call) makes vLLM abort the request."""
+        """See `engine.base.Engine`. A cancelled call closes the connection, and vLLM then aborts the request."""
         started = time.perf_counter()
         parameters: dict[str, Any] = {
             "max_tokens": sampling.max_tokens,
@@ -92,15 +92,15 @@ class VllmEngine:
         return read_generation(content, request_id, time.perf_counter() - started)
 
     def renew(self, version: int) -> None:
-        """See `engine.base.Engine`: `keep` leaves the prefix cache as it is, so from now on only what these computed is used."""
+        """See `engine.base.Engine`. `keep` does not reset the prefix cache, so the version excludes older entries."""
         self._version = version
 
     def _salt(self) -> dict[str, str]:
-        """Return the cache salt that separates a prompt from prefixes cached under other weights, if those are kept."""
+        """Return the cache salt that excludes prefixes of older weights. Empty unless those prefixes are kept."""
         return {"cache_salt": f"v{self._version}"} if self.update_mode is UpdateMode.keep and self._version else {}
 
     async def score(self, tokens: Int32) -> Float32:
-        """[T] int32 -> [T - 1] float32: the engine's log-probability of each next token."""
+        """Return the engine's log-probability of each next token. [T] int32 -> [T - 1] float32."""
         parameters = {"max_tokens": 1, "temperature": 1.0, "prompt_logprobs": 0}
         answer = await self._post(
             "/inference/v1/generate",
@@ -108,14 +108,14 @@ class VllmEngine:
         )
         rows = answer.get("prompt_logprobs")
         if not isinstance(rows, list) or len(rows) != len(tokens):
-            raise EngineError(f"vLLM gave {len(rows or [])} prompt log-probabilities for {len(tokens)} tokens")
+            raise EngineError(f"vLLM returned {len(rows or [])} prompt log-probabilities for {len(tokens)} tokens")
         return np.array(
             [row[str(token)]["logprob"] for row, token in zip(rows[1:], tokens[1:].tolist(), strict=True)],
             dtype=np.float32,
         )
 
     async def pause(self, mode: PauseMode) -> None:
-        """See `engine.base.Engine`. KEEP leaves what the standing requests have computed."""
+        """See `engine.base.Engine`. KEEP preserves the KV cache of the paused requests."""
         await self._post(f"/pause?mode={mode}{'&clear_cache=false' if mode is PauseMode.KEEP else ''}", None)
 
     async def resume(self) -> None:
@@ -127,16 +127,16 @@ class VllmEngine:
         await self.pause(_PAUSES[self.update_mode])
 
     async def push(self, update: WeightUpdate, probe: Probe | None) -> float:
-        """See `engine.base.Engine`. On failure the server stays paused: nobody samples from half an update."""
+        """See `engine.base.Engine`. After a failure the server stays paused: nothing samples from a partial update."""
         try:
             async with asyncio.timeout(_CONTROL_TIMEOUT_S):
                 await self._meet(update)
-            await self.hold()  # which may take as long as a request
+            await self.hold()  # may take as long as a request
             async with asyncio.timeout(_CONTROL_TIMEOUT_S):
                 await self._post("/start_weight_update", None)
                 await self._post("/update_weights", {"update_info": dict(update.update_info)})
                 await self._post("/finish_weight_update", {"weight_version": str(update.version)})
-                if self.update_mode is not UpdateMode.keep:  # it would compute again what stands still
+                if self.update_mode is not UpdateMode.keep:  # a reset would recompute the paused requests
                     await self._post("/reset_prefix_cache", None)
                 self.renew(update.version)
                 await self.resume()
@@ -147,7 +147,7 @@ class VllmEngine:
             ) from error
 
     async def _meet(self, update: WeightUpdate) -> None:
-        """Tell the server where weights come from, once."""
+        """Send the source of the weights to the server once."""
         if self._met != update.init_info:
             await self._post("/init_weight_transfer_engine", {"init_info": dict(update.init_info)})
             self._met = update.init_info
@@ -158,8 +158,8 @@ class VllmEngine:
         difference = float(np.abs(await self.score(probe.tokens) - probe.logprobs).max())
         if not difference <= self.probe_tolerance:
             raise WeightPushError(
-                f"after the push of weights number {version}, trainer and engine differ by {difference:.3g} on the probe's "
-                f"log-probabilities; engine.probe_tolerance is {self.probe_tolerance:g}. The engine does not run what was trained."
+                f"weights number {version}: after a push, trainer and engine differ by {difference:.3g} on the probe; "
+                f"engine.probe_tolerance is {self.probe_tolerance:g}. The engine does not run the trained weights."
             )
         return difference
 
@@ -169,10 +169,10 @@ class VllmEngine:
             async with asyncio.timeout(_LOAD_TIMEOUT_S):
                 return _load((await self._ask("GET", "/metrics", None)).decode())
         except TimeoutError as error:
-            raise EngineError(f"vLLM at {self.url} does not tell its load within {_LOAD_TIMEOUT_S:.0f} s") from error
+            raise EngineError(f"vLLM at {self.url}: no load metrics within {_LOAD_TIMEOUT_S:.0f} s") from error
 
     async def sleep(self) -> None:
-        """See `engine.base.Engine`: the weights go to main memory, and the KV cache is dropped."""
+        """See `engine.base.Engine`. The weights move to main memory, and the KV cache is dropped."""
         await self._post("/sleep?level=1&mode=wait", None)
 
     async def wake(self) -> None:
@@ -185,16 +185,16 @@ class VllmEngine:
 
     async def _ask(self, method: str, path: str, body: Any) -> bytes:
         if self._http is None:
-            raise EngineError(f"the client of {self.url} is not open")
+            raise EngineError(f"{self.url}: the client is not open. Enter its context first.")
         try:
             async with self._http.request(method, self.url + path, json=body) as response:
                 content = await response.read()
         except TimeoutError as error:
-            raise EngineError(f"no answer from vLLM at {self.url}{path} in time: {error!r}") from error
+            raise EngineError(f"no response from vLLM at {self.url}{path} in time: {error!r}") from error
         except aiohttp.ClientError as error:
-            raise EngineLostError(f"no answer from vLLM at {self.url}{path}: {error!r}") from error
+            raise EngineLostError(f"no response from vLLM at {self.url}{path}: {error!r}") from error
         if response.status != 200:
-            raise EngineError(f"vLLM answered {path} with {response.status}: {content[:500].decode(errors='replace')}")
+            raise EngineError(f"{path}: vLLM returned {response.status}: {content[:500].decode(errors='replace')}")
         return content
 
 

@@ -1,8 +1,8 @@
-"""A plugin that vLLM loads in each of its processes (entry point `vllm.general_plugins`): on a CPU, waiting must not cost a core.
+"""Plugin for vLLM's processes (entry point `vllm.general_plugins`): waiting on a CPU must not use a core.
 
-vLLM's processes hand each other work through shared memory, and a reader spins for a second after its last message. On a
-machine where agents, trainer and engine share two cores, that takes a whole core away from everybody: measured, 60 % of a
-core during a step, of which a quarter was work. The writer notifies through a socket anyway, so the reader can sleep on it.
+vLLM's processes exchange work through shared memory, and a reader spins for a second after its last message. If agents,
+trainer and engine share two cores, that takes a core from all of them: 60 % of a core during a step, of which a quarter
+was work. The writer also notifies through a socket, so the reader can sleep on the socket.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 LONGEST_WAIT_MS: Final = 200
-"""A reader looks again after this time, in case the notification went out before it listened."""
+"""Interval at which a reader checks again, in case it missed a notification."""
 
 
 def register() -> None:
-    """Called by vLLM; may be called again."""
+    """Apply the patch. Called by vLLM, possibly several times."""
     from vllm.distributed.device_communicators import shm_broadcast  # noqa: PLC0415 (only inside vLLM's processes)
     from vllm.platforms import current_platform  # noqa: PLC0415
 

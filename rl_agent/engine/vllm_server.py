@@ -1,7 +1,7 @@
-"""The vLLM server as a process tree of our own: started, watched, and stopped whole.
+"""The vLLM server as a separate process tree that is started, watched and stopped as a whole.
 
-The tree lives in a PID namespace of its own whose first process dies with the thread that started it: however the owner
-ends, SIGKILL included, nothing of vLLM is left.
+The tree runs in its own PID namespace. The namespace's first process dies with the thread that started it, so no vLLM
+process survives its owner, even after SIGKILL.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from rl_agent.secrets import child_environment, is_root
 
 SERVED_NAME: Final = "policy"
 _KEEP_ALIVE_S: Final = 3600
-"""Longer than any pause between two requests of ours, so that the server never closes a pooled connection first."""
+"""Longer than any pause between two of our requests, so that the server never closes a pooled connection first."""
 _STOP_TIMEOUT_S: Final = 15.0
 _POLL_S: Final = 0.25
 _LOG_TAIL: Final = 200
-"""Lines of the log that are searched for a reason."""
+"""Number of log lines searched for an error."""
 _ERROR: Final = re.compile(r"\w*(Error|Exception)\b.*: |\berror: ")
 _ECHO: Final = re.compile(r"[Rr]oot cause above")
-"""Message of a process that reports the failure of another one."""
+"""Message of a process that reports the failure of another process."""
 
 
 @dataclass(kw_only=True)
 class VllmConfig(EngineConfig):
-    """vLLM's own server, in a process tree of its own."""
+    """vLLM's own server in a separate process tree."""
 
     max_num_seqs: int = 256
     eager: bool = False
@@ -51,11 +51,11 @@ class VllmConfig(EngineConfig):
     cpu_threads_bind: str | None = None
     """CPU only: cores of the OpenMP threads, as in vLLM's VLLM_CPU_OMP_THREADS_BIND."""
     nice: int = 0
-    """Process niceness; below 0 (root) it goes before the agents on a shared machine."""
+    """Process niceness. A value below 0 (root only) gives the server priority over agents on a shared machine."""
     startup_timeout_s: float = 900.0
     request_timeout_s: float = 1800.0
     probe_tolerance: float = MISSING
-    """Largest difference between the log-probabilities of trainer and engine that a weight push may show."""
+    """Maximum difference between log-probabilities of trainer and engine after a weight push."""
     extra_args: list[str] = field(default_factory=list)
     """Appended to vLLM's command line."""
 
@@ -65,7 +65,7 @@ class VllmConfig(EngineConfig):
 
 
 class VllmServer:
-    """One `vllm.entrypoints.openai.api_server`. Built from config; `start` and `stop` own the process tree."""
+    """A `vllm.entrypoints.openai.api_server`. `start` and `stop` own its process tree."""
 
     def __init__(self, config: VllmConfig) -> None:
         self._config = config
@@ -84,19 +84,17 @@ class VllmServer:
         node_address: str = LOOPBACK,
         sleeps: bool = False,
     ) -> str:
-        """Start the server and wait until it answers; returns its URL.
+        """Start the server and return its URL once it responds.
 
-        Raises ConfigError for a port in use or a model folder without config.json, EngineError with the log's last error
-        when the server dies or does not come up in time. Whatever it had started is stopped then.
+        Raises ConfigError for a port in use or a model folder without config.json. Raises EngineError with the log's
+        last error if the server exits or does not respond in time. Everything that was started is stopped on failure.
         """
         if not (model_folder / "config.json").is_file():
-            raise ConfigError(
-                f"model folder {model_folder} has no config.json; set model.path to a Hugging Face folder"
-            )
+            raise ConfigError(f"{model_folder}: no config.json. Set model.path to a Hugging Face model folder.")
         host = node_address if self._config.host == "auto" else self._config.host
         self._log = log
         self._temporary = TemporaryDirectory(prefix="rl_agent-vllm-", ignore_cleanup_errors=True)
-        with hold_port(host, self._config.port, key="engine.port") as held:  # vLLM takes half a minute before it binds
+        with hold_port(host, self._config.port, key="engine.port") as held:  # vLLM binds only after half a minute
             port = number(held)
             self.url = f"http://{host}:{port}"
             with log.open("ab") as output:
@@ -121,14 +119,14 @@ class VllmServer:
         return self.url
 
     async def _started(self) -> None:
-        """Wait until the server answers; whatever was started is stopped if it does not."""
+        """Wait until the server responds. Stops everything that was started if it does not."""
         try:
             async with asyncio.timeout(self._config.startup_timeout_s):
                 await self._until_healthy()
         except TimeoutError:
             await self.stop()
             raise EngineError(
-                f"vLLM did not answer within engine.startup_timeout_s={self._config.startup_timeout_s:.0f} s. {self._last_words()}"
+                f"engine.startup_timeout_s={self._config.startup_timeout_s:.0f}: no response. {self._last_words()}"
             ) from None
         except BaseException:
             await self.stop()
@@ -168,14 +166,14 @@ class VllmServer:
 
     def _environment(self, temporary: str) -> dict[str, str]:
         environment = {
-            "TMPDIR": temporary,  # its sockets and stores outlive processes that are killed
+            "TMPDIR": temporary,  # vLLM's sockets and stores outlive killed processes
             "TORCHINDUCTOR_CACHE_DIR": str(Path.home() / ".cache" / "rl_agent" / "torchinductor"),  # not below TMPDIR
             "HF_HUB_OFFLINE": "1",
             "VLLM_NO_USAGE_STATS": "1",
             "DO_NOT_TRACK": "1",
             "VLLM_SERVER_DEV_MODE": "1",  # opens the pause, weight-update and cache endpoints
             "VLLM_HTTP_TIMEOUT_KEEP_ALIVE": str(_KEEP_ALIVE_S),
-            "KMP_BLOCKTIME": "0",  # an OpenMP thread that waits must not spin on a core that agents need
+            "KMP_BLOCKTIME": "0",  # a waiting OpenMP thread must not spin on a core that agents need
         }
         if self._config.cpu_kv_cache_gb is not None:
             environment["VLLM_CPU_KVCACHE_SPACE"] = str(self._config.cpu_kv_cache_gb)
@@ -194,19 +192,19 @@ class VllmServer:
                 await asyncio.sleep(_POLL_S)
 
     def require_alive(self) -> None:
-        """Raise EngineError, with the log's last error, if the server process has ended."""
+        """Raise EngineError with the log's last error if the server process has exited."""
         if self._process is not None and self._process.returncode is not None:
-            raise EngineError(f"vLLM ended with exit code {self._process.returncode}. {self._last_words()}")
+            raise EngineError(f"vLLM exited with code {self._process.returncode}. {self._last_words()}")
 
     async def wait(self) -> None:
         """Wait until the process ends, then raise EngineError."""
         if self._process is None:
-            raise EngineError("vLLM was not started")
+            raise EngineError("vLLM is not started. Call `start` first.")
         await self._process.wait()
         self.require_alive()
 
     async def stop(self) -> None:
-        """End the whole process tree, and remove its temporary files; safe to call twice."""
+        """Stop the process tree and remove its temporary files. Safe to call twice."""
         process, self._process = self._process, None
         temporary, self._temporary = self._temporary, None
         if process is not None and process.returncode is None:
@@ -226,20 +224,20 @@ class VllmServer:
             await process.wait()
 
     def _last_words(self) -> str:
-        """Return the reason that the log gives, and the log's path."""
+        """Return the last error in the log and the log's path."""
         if self._log is None or not self._log.is_file():
-            return "It left no log."
+            return "There is no log."
         lines = [line.strip() for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
         reasons = [line for line in lines[-_LOG_TAIL:] if _ERROR.search(line) and not _ECHO.search(line)]
         last = (reasons or lines or ["nothing"])[-1]
-        return f"The last error in its log: {last[:500]} -- Remedy: see the log {self._log} and engine.extra_args."
+        return f"The last error in its log: {last[:500]} -- Check the log {self._log} and engine.extra_args."
 
 
 def _own_process_tree(nice: int) -> list[str]:
     for tool in ("setpriv", "unshare", "nice"):
         if shutil.which(tool) is None:
             raise ConfigError(
-                f"`{tool}` is missing, which keeps vLLM's processes together. Install util-linux and coreutils."
+                f"`{tool}` not found. It holds vLLM's processes together. Install util-linux and coreutils."
             )
     user = [] if is_root() else ["--user", "--map-current-user"]
     tree = ["setpriv", "--pdeathsig", "KILL", "unshare", *user, "--fork", "--pid", "--mount-proc", "--kill-child=KILL"]
@@ -247,8 +245,8 @@ def _own_process_tree(nice: int) -> list[str]:
 
 
 def _set_session_nice(pid: int, nice: int) -> None:
-    """Set the niceness of the whole session. With autogroup scheduling, a process's own niceness counts only within its session."""
+    """Set the niceness of the session. With autogroup scheduling, a process's niceness counts only within it."""
     autogroup = Path(f"/proc/{pid}/autogroup")
     if nice and autogroup.exists():
-        with contextlib.suppress(OSError):  # a better chance of the core, nothing that a run depends on
+        with contextlib.suppress(OSError):  # best effort: a run works without it
             autogroup.write_text(str(nice))

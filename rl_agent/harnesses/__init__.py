@@ -1,1 +1,1 @@
-"""The real agent CLIs: fetch, configure, run, read what they leave."""
+"""The agent CLIs: fetching, configuring and running them, and reading their output."""

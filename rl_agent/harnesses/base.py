@@ -1,4 +1,4 @@
-"""The contract of harnesses: one real agent CLI each, run headless in a sandbox against our adapter."""
+"""Contract of harnesses: each one runs an agent CLI headless in a sandbox against the adapter."""
 
 from __future__ import annotations
 
@@ -14,52 +14,52 @@ if TYPE_CHECKING:
 
 
 class ExitReason(StrEnum):
-    """How an agent process ended, as reported by its exit code and output."""
+    """Reason that an agent process ended, derived from its exit code and output."""
 
     FINISHED = "finished"
     """Exit code 0."""
     TURN_LIMIT = "turn_limit"
-    """The CLI's own limit on turns."""
+    """The CLI reached its own turn limit."""
     API_ERROR = "api_error"
-    """The CLI gave up on its API, as it says: graded all the same where the adapter refused it something, else its connection was lost."""
+    """The CLI reported an API error. Graded if the adapter refused a request; otherwise the connection was lost."""
     CLI_ERROR = "cli_error"
-    """Any other exit code; the work is graded all the same."""
+    """Any other exit code. The work is graded anyway."""
     TIME_BUDGET = "time_budget"
-    """Its time budget was over: killed with its process group; the work is graded all the same."""
+    """The time budget ran out and the process group was killed. The work is graded anyway."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """Bounds on one agent run."""
+    """Limits of one agent run."""
 
     time_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HarnessResult:
-    """Result of an agent run besides its work."""
+    """Result of an agent process, without the agent's work."""
 
     exit_code: int
     reason: ExitReason
     transcript: bytes
-    """The CLI's own machine-readable output (JSON lines), as it came; capped by the sandbox."""
+    """The CLI's machine-readable output (JSON lines), unchanged. The sandbox caps its length."""
     stderr_tail: str
     seconds: float
     """Wall-clock time of the CLI process."""
 
 
 class Harness(Protocol):
-    """One agent CLI. Built by `HarnessConfig.build`."""
+    """An agent CLI. Built by `HarnessConfig.build`."""
 
     def find_assets(self) -> Sequence[Asset]:
-        """Return what a sandbox must be booted with. Raises HarnessError if the CLI was not fetched."""
+        """Return the assets that a sandbox needs at boot. Raises HarnessError if the CLI was not fetched."""
 
     async def install(self, sandbox: Sandbox) -> None:
-        """Put the configuration into the sandbox (once a sandbox, before `run`)."""
+        """Write the configuration into the sandbox. Called once per sandbox, before `run`."""
 
     async def run(self, sandbox: Sandbox, *, task: Task, base_url: str, token: str, budget: Budget) -> HarnessResult:
-        """Run the agent on `task` in `task.workdir` as user `agent` until it ends or its budget is over.
+        """Run the agent on `task` in `task.workdir` as user `agent` until it ends or its budget runs out.
 
-        `base_url` is the session's address as the sandbox reaches it, without a dialect's own path (`/v1/messages`,
-        `/responses`); `token` is the session's secret. Raises HarnessError only if the CLI could not be started at all.
+        `base_url`: the session's address as seen from the sandbox, without the dialect's path (`/v1/messages`,
+        `/responses`). `token`: the session's secret. Raises HarnessError only if the CLI cannot be started.
         """

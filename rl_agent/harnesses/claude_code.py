@@ -1,6 +1,6 @@
-"""Claude Code, headless: its flags, its environment, how it ends.
+"""Claude Code, headless: its flags, environment and exit reasons.
 
-It speaks to `base_url` alone: no login, no DNS, no other connection. Its history is prefix-stable with these settings.
+It connects only to `base_url`: no login, no DNS, no other connection. With these settings its history is prefix-stable.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ INVESTIGATOR: Final = {
     }
 }
 OTHER_AGENTS: Final = ("claude", "Explore", "general-purpose", "Plan", "statusline-setup", "fork")
-"""The CLI's own sub-agents, most of which can do all that the main agent can."""
+"""The CLI's own sub-agents. Most of them can do everything that the main agent can."""
 SESSION_ID: Final = "00000000-0000-4000-8000-000000000001"
-"""It appears in the paths of long outputs, so a random one would make equal rollouts differ."""
+"""Fixed, because it appears in the paths of long outputs: a random id would make equal rollouts differ."""
 PATIENCE_MS: Final = 1_800_000
-"""The longest silence that the CLI can be made to bear, half an hour."""
+"""Longest silence of the API that the CLI can be configured to accept: half an hour."""
 FIXED_ENVIRONMENT: Final = {
     "IS_SANDBOX": "1",
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
     "CLAUDE_CODE_ATTRIBUTION_HEADER": "0",
     "CLAUDE_CODE_DISABLE_EXPERIMENTAL_BETAS": "1",
-    "CLAUDE_CODE_DISABLE_THINKING": "1",  # thinking comes from the policy's own template, not from the CLI's request
+    "CLAUDE_CODE_DISABLE_THINKING": "1",  # the policy's template controls thinking, not the CLI's request
     "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",
     "CLAUDE_CODE_DISABLE_NONSTREAMING_FALLBACK": "1",
     "CLAUDE_CODE_DISABLE_GIT_INSTRUCTIONS": "1",
@@ -55,7 +55,7 @@ FIXED_ENVIRONMENT: Final = {
     "CLAUDE_BYTE_STREAM_IDLE_TIMEOUT_MS": str(PATIENCE_MS),
     "API_TIMEOUT_MS": str(PATIENCE_MS),
     "DISABLE_PROMPT_CACHING": "1",
-    "ENABLE_TOOL_SEARCH": "false",  # it would insert tools into the middle of the prefix
+    "ENABLE_TOOL_SEARCH": "false",  # tool search would insert tools into the middle of the prefix
 }
 
 
@@ -65,9 +65,9 @@ class ClaudeCodeConfig(HarnessConfig):
 
     dialect: ClassVar[str] = "rl_agent.adapters.anthropic_messages.AnthropicMessages"
     bare: bool = True
-    """Claude Code's --bare: no reminders, no CLAUDE.md, short prompts; offers the tools Bash, Edit and Read only."""
+    """Claude Code's --bare: no reminders, no CLAUDE.md, short prompts, and only the tools Bash, Edit and Read."""
     max_output_tokens: int = 8192
-    """Most tokens that one reply may ask for; the configured sampling can only lower it."""
+    """Maximum tokens per reply that the CLI requests. The sampling config can only lower it."""
 
     @override
     def build(self) -> ClaudeCode:
@@ -80,17 +80,17 @@ class ClaudeCodeConfig(HarnessConfig):
 
 
 class ClaudeCode:
-    """See `Harness`."""
+    """Harness for Claude Code. See `Harness`."""
 
     def __init__(self, config: ClaudeCodeConfig) -> None:
         check_prompt(config.prompt)
         if config.bare:
-            check_tools(config.tools, BARE_TOOLS, "with harness.bare Claude Code knows only")
+            check_tools(config.tools, BARE_TOOLS, "Claude Code with harness.bare=true does not support")
         if config.investigator and config.bare:
-            raise ConfigError("harness.investigator needs harness.bare=false: Claude Code's --bare knows no sub-agents")
+            raise ConfigError("harness.investigator: Claude Code's --bare has no sub-agents. Set harness.bare=false.")
         if config.investigator and "Read" not in config.tools:
             raise ConfigError(
-                "harness.investigator needs Read among harness.tools: it has no tool that the main agent lacks"
+                "harness.investigator: needs Read, which the main agent lacks. Add Read to harness.tools."
             )
         self._config = config
         self._arguments = [
@@ -131,7 +131,7 @@ class ClaudeCode:
         return program_assets(CLAUDE_CODE, self._config)
 
     async def install(self, sandbox: Sandbox) -> None:
-        """Nothing to put: flags and environment say it all."""
+        """Do nothing: the flags and the environment are the whole configuration."""
 
     async def run(self, sandbox: Sandbox, *, task: Task, base_url: str, token: str, budget: Budget) -> HarnessResult:
         """See `Harness.run`."""
@@ -160,7 +160,7 @@ def _reason(exit_code: int, last: Mapping[str, object], *, timed_out: bool) -> E
         return ExitReason.FINISHED
     if last.get("terminal_reason") == "max_turns" or last.get("subtype") == "error_max_turns":
         return ExitReason.TURN_LIMIT
-    status = last.get("api_error_status")  # none: it had no answer at all; a refusal's is below 500
+    status = last.get("api_error_status")  # None: no response; below 500: a refusal
     if exit_code == 1 and last.get("terminal_reason") == "api_error" and not (isinstance(status, int) and status < 500):
         return ExitReason.API_ERROR
     return ExitReason.CLI_ERROR

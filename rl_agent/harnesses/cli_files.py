@@ -1,4 +1,4 @@
-"""The agent CLIs' program files: which versions are pinned, where they are cached, how one is unpacked from its package."""
+"""Program files of the agent CLIs: pinned versions, the cache, and unpacking from a package."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ BIN_FOLDER: Final = "/opt/rl_agent/bin"
 """Folder of the CLIs in a sandbox."""
 NODE_FOLDER: Final = "/opt/rl_agent/node"
 PACKAGE_FOLDER: Final = "/opt/rl_agent/packages"
-"""Folder of JavaScript CLIs in a sandbox, each with its whole package."""
+"""Folder of JavaScript CLIs in a sandbox, each with its complete package."""
 SCRIPT: Final = re.compile(r"(\./)?\w[\w.-]*(/\w[\w.-]*)*")
 READ_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pin:
-    """One exact version of a CLI. They change weekly, and with them the texts that a policy sees: never a range."""
+    """Exact version of a CLI. Never a range: CLIs change weekly, and so do the texts that the policy sees."""
 
     name: str
     package: str
-    """As npm takes it."""
+    """Package name and version for npm."""
     version: str
     integrity: str
-    """npm's own form: sha512, base64."""
+    """Hash in npm's format: sha512, base64."""
     member: str
-    """The program's path in the package; nothing else of it is needed."""
+    """Path of the program in the package. Nothing else in the package is needed."""
     program: str
-    """Its name in a sandbox."""
+    """Name of the program in a sandbox."""
 
     @property
     def target(self) -> str:
-        """Its path in a sandbox."""
+        """Return the path of the program in a sandbox."""
         return f"{BIN_FOLDER}/{self.program}"
 
 
@@ -78,12 +78,12 @@ def cache_folder(configured: str | None) -> Path:
 
 
 def cached_program(pin: Pin, cache: Path) -> Path:
-    """Return the path of the pinned program after it is fetched."""
+    """Return the cache path of the pinned program. It exists after `fetch`."""
     return cache / f"{pin.name}-{pin.version}" / pin.program
 
 
 def program_assets(pin: Pin, config: HarnessConfig) -> list[Asset]:
-    """Return what a sandbox needs to run the CLI: the given program, the given package's, or the pinned one from the cache."""
+    """Return the CLI's assets: the configured program, the configured package, or the pinned program in the cache."""
     binary, cli_tarball, node_tarball = config.binary, config.cli_tarball, config.node_tarball
     cache = cache_folder(config.cache_dir)
     if binary is None and cli_tarball is not None:
@@ -91,7 +91,7 @@ def program_assets(pin: Pin, config: HarnessConfig) -> list[Asset]:
     else:
         source, remedy = cached_program(pin, cache), "Run `make setup`, which fetches the pinned CLIs"
         if binary is not None:
-            source, remedy = Path(binary).expanduser(), "Point harness.binary at the CLI's program"
+            source, remedy = Path(binary).expanduser(), "Set harness.binary to the CLI's program"
         if not source.is_file():
             raise HarnessError(f"{pin.name}: program not found: {source}. {remedy}.")
         assets = [Asset(source=source.resolve(), target=pin.target)]
@@ -103,7 +103,7 @@ def program_assets(pin: Pin, config: HarnessConfig) -> list[Asset]:
 
 
 def _packaged(pin: Pin, tarball: Path, cache: Path) -> list[Asset]:
-    """The CLI of a given npm package: its linux-x64 build, or one in JavaScript, which Node runs."""
+    """Return the assets of a given npm package: its linux-x64 build, or a JavaScript build, which Node runs."""
     if not tarball.is_file() or _has(tarball, pin.member):
         return [Asset(source=unpack_once(tarball, pin.member, cache, pin.program).resolve(), target=pin.target)]
     package = unpack_once(tarball, None, cache, "unpacked") / "package"
@@ -128,7 +128,7 @@ def _has(tarball: Path, member: str) -> bool:
 
 
 def _script(pin: Pin, package: Path, tarball: Path) -> str:
-    """The program's script, as the package's own description names it."""
+    """Return the program's script as named in package.json."""
     try:
         named = json.loads((package / "package.json").read_text()).get("bin")
     except (OSError, ValueError, AttributeError):
@@ -136,14 +136,14 @@ def _script(pin: Pin, package: Path, tarball: Path) -> str:
     script = named.get(pin.program) if isinstance(named, dict) else named
     if not isinstance(script, str) or not SCRIPT.fullmatch(script) or not (package / script).is_file():
         raise HarnessError(
-            f"{tarball} has neither {pin.member} nor a package.json whose `bin` names a script for {pin.program}. Remedy: use the "
-            "package of the linux-x64 build, or, with harness.node_tarball, one that `npm pack` makes."
+            f"{tarball}: has neither {pin.member} nor a package.json whose `bin` names a script for {pin.program}. "
+            "Use the package of the linux-x64 build, or, with harness.node_tarball, a package made by `npm pack`."
         )
     return script
 
 
 def verify(tarball: Path, integrity: str) -> None:
-    """Raise HarnessError unless the file has exactly the pinned content."""
+    """Raise HarnessError unless the file has the pinned hash."""
     digest = hashlib.sha512()
     with tarball.open("rb") as file:
         while chunk := file.read(READ_BYTES):
@@ -151,15 +151,17 @@ def verify(tarball: Path, integrity: str) -> None:
     found = "sha512-" + base64.b64encode(digest.digest()).decode()
     if found != integrity:
         raise HarnessError(
-            f"{tarball.name} is not the pinned package: its integrity is {found}, pinned is {integrity}. "
-            "Remedy: the registry or a proxy altered it; fetch from a registry that you trust."
+            f"{tarball.name}: not the pinned package: its integrity is {found}, expected {integrity}. "
+            "The registry or a proxy altered it. Fetch from a registry that you trust."
         )
 
 
 def unpack_once(tarball: Path, member: str | None, cache: Path, name: str) -> Path:
-    """Unpack one file (or, without `member`, all) of a local tarball into the cache, in a folder named by its content."""
+    """Unpack one file (all files without `member`) of a tarball into a cache folder named by the tarball's hash."""
     if not tarball.is_file():
-        raise HarnessError(f"there is no tarball {tarball}. Remedy: correct the path in the harness's configuration.")
+        raise HarnessError(
+            f"{tarball}: tarball not found. Set harness.cli_tarball or harness.node_tarball to an existing file."
+        )
     with tarball.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     folder = cache / f"tarball-{digest[:16]}"
@@ -169,7 +171,7 @@ def unpack_once(tarball: Path, member: str | None, cache: Path, name: str) -> Pa
 
 
 def unpack(tarball: Path, member: str | None, folder: Path, name: str) -> None:
-    """Make `folder/name` from a tarball, all at once: other processes see either nothing or the whole."""
+    """Create `folder/name` from a tarball atomically: other processes never see a partial result."""
     with locked(folder):
         if (folder / name).exists():
             return
@@ -191,7 +193,7 @@ def _extract_program(archive: tarfile.TarFile, member: str, target: Path, tarbal
     except KeyError:
         source = None
     if source is None:
-        raise HarnessError(f"{tarball} has no {member}. Remedy: use the package of the linux-x64 build.")
+        raise HarnessError(f"{tarball}: {member} not found. Use the package of the linux-x64 build.")
     with source, target.open("wb") as out:
         shutil.copyfileobj(source, out, READ_BYTES)
     target.chmod(0o755)
@@ -199,7 +201,7 @@ def _extract_program(archive: tarfile.TarFile, member: str, target: Path, tarbal
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Keep other processes out while `folder` is made."""
+    """Lock out other processes while `folder` is created."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_name(f".{folder.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

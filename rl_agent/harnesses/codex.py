@@ -1,7 +1,7 @@
-"""Codex, headless: its configuration file, its model catalog, its flags, how it ends.
+"""Codex, headless: its config file, model catalog, flags and exit reasons.
 
-It speaks to `base_url` alone: no login, no DNS, no other connection. It has no turn limit of its own (the adapter ends a
-session) and no way to leave out write_stdin beside exec_command.
+It connects only to `base_url`: no login, no DNS, no other connection. It has no turn limit (the adapter ends a
+session), and write_stdin cannot be disabled separately from exec_command.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 TOOLS: Final = ("exec_command", "apply_patch")
 HOME: Final = "$HOME/.codex"
-"""CODEX_HOME; it must not lie below /tmp."""
+"""CODEX_HOME. It must not be below /tmp."""
 TOKEN_VARIABLE: Final = "RL_AGENT_SESSION_TOKEN"  # noqa: S105 (the variable's name)
 UNBOUNDED_WINDOW: Final = 100_000_000
-"""Codex compacts at nine tenths of its window, whatever it is told; only a window out of reach stops that."""
+"""Codex always compacts at nine tenths of its window. Only an unreachable window prevents this."""
 PATIENCE_MS: Final = 1_800_000
 DEFAULT_SYSTEM_PROMPT: Final = "You are a coding agent."
 OFF: Final = (
@@ -44,7 +44,7 @@ OFF: Final = (
     *("sleep_tool", "tool_suggest", "ultrafast_mode", "unbounded_connection_retries", "view_image"),
     "workspace_dependencies",
 )
-"""Features that would talk to other hosts, hang at the exit, or put more into the prompt."""
+"""Features that would contact other hosts, hang at exit, or lengthen the prompt."""
 INSTALL: Final = (
     f'umask 077 && mkdir -p "{HOME}" && printf %s "$CODEX_CONFIG" >"{HOME}/config.toml" '
     f'&& printf %s "$CODEX_CATALOG" >"{HOME}/catalog.json"'
@@ -56,7 +56,7 @@ API_ERRORS: Final = ("stream disconnected", "Connection failed", "unexpected sta
 
 @dataclass(kw_only=True)
 class CodexConfig(HarnessConfig):
-    """Codex, headless. It never asks for an output limit: the configured sampling has one."""
+    """Codex, headless. It requests no output limit; the sampling config sets one."""
 
     dialect: ClassVar[str] = "rl_agent.adapters.openai_responses.OpenAIResponses"
 
@@ -75,19 +75,19 @@ class CodexConfig(HarnessConfig):
 
 
 class Codex:
-    """See `Harness`."""
+    """Harness for Codex. See `Harness`."""
 
     def __init__(self, config: CodexConfig) -> None:
         check_prompt(config.prompt)
-        check_tools(config.tools, TOOLS, "Codex can be given")
+        check_tools(config.tools, TOOLS, "Codex does not support")
         if config.investigator:
             raise ConfigError(
-                "harness.investigator: Codex 0.171 gives a sub-agent the tools and the permissions of the main agent, so that none "
-                "is read-only. Remedy: harness=claude_code harness.bare=false"
+                "harness.investigator: Codex gives a sub-agent the tools and permissions of the main agent, so none "
+                "is read-only. Set harness=claude_code harness.bare=false."
             )
         if config.max_turns is not None:
             raise ConfigError(
-                "harness.max_turns: Codex has no limit on turns. Remedy: rollout.max_turns, which the adapter keeps"
+                "harness.max_turns: Codex has no turn limit. Set rollout.max_turns, which the adapter enforces."
             )
         self._config = config
         window = UNBOUNDED_WINDOW if config.compaction is None else config.max_context_tokens
@@ -147,7 +147,7 @@ def _reason(exit_code: int, last: Mapping[str, Any], *, timed_out: bool) -> Exit
 
 
 def _catalog_entry(model_name: str, system_prompt: str | None, tools: list[str], window: int) -> dict[str, Any]:
-    """A model that Codex knows everything about: for an unknown one it would bring a long prompt and other tools."""
+    """Return a complete catalog entry. For an unknown model Codex would use a long prompt and other tools."""
     return {
         "slug": model_name,
         "display_name": model_name,
@@ -185,7 +185,7 @@ def _catalog_entry(model_name: str, system_prompt: str | None, tools: list[str],
 
 
 def _config(model_name: str, window: int, compaction: int | None, bash_ms: int) -> str:
-    """The text of config.toml; JSON's strings are TOML's too."""
+    """Return the text of config.toml. JSON strings are valid TOML."""
     off = "\n".join(f"{name} = false" for name in OFF)
     compact = "" if compaction is None else f"model_auto_compact_token_limit = {compaction}\n"
     return f"""\

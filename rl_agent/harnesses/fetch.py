@@ -1,6 +1,6 @@
-"""Fetches the pinned agent CLIs into the user's cache: `python -m rl_agent.harnesses.fetch claude_code codex`.
+"""Fetch the pinned agent CLIs into the user's cache: `python -m rl_agent.harnesses.fetch claude_code codex`.
 
-The only place that fetches anything; runs never do.
+Only this module downloads anything. Runs never do.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FETCH_TIMEOUT_S: Final = 900
 
 
 def fetch(pin: Pin, cache: Path) -> Path:
-    """The pinned program's path; fetched, checked and unpacked if it is not there yet."""
+    """Return the pinned program's path. Fetches, verifies and unpacks the program if it is not cached."""
     program = cached_program(pin, cache)
     if program.is_file():
         return program
@@ -38,33 +38,33 @@ def fetch(pin: Pin, cache: Path) -> Path:
 def _pack(pin: Pin, folder: Path) -> Path:
     npm = shutil.which("npm")
     if npm is None:
-        raise HarnessError("npm is missing; it fetches the agent CLIs. Remedy: install it, e.g. `apt-get install npm`.")
+        raise HarnessError("npm: not found. It fetches the agent CLIs. Install it, e.g. `apt-get install npm`.")
     command = [npm, "pack", pin.package, "--pack-destination", str(folder), "--silent"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False)  # noqa: S603
     except subprocess.TimeoutExpired:
-        raise HarnessError(f"`npm pack {pin.package}` took longer than {FETCH_TIMEOUT_S} s") from None
+        raise HarnessError(f"`npm pack {pin.package}` timed out after {FETCH_TIMEOUT_S} s") from None
     tarballs = list(folder.glob("*.tgz"))
     if done.returncode != 0 or len(tarballs) != 1:
         raise HarnessError(
             f"`npm pack {pin.package}` failed ({done.returncode}): {(done.stderr or done.stdout).strip()[-1500:]}\n"
-            "Remedy: an npm registry must be reachable (npm config get registry)."
+            "Check that the npm registry is reachable (npm config get registry)."
         )
     return tarballs[0]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Fetch what is named, all by default."""
+    """Fetch the named CLIs, or all by default."""
     pins = {pin.name: pin for pin in PINS}
     parser = argparse.ArgumentParser(
         prog="python -m rl_agent.harnesses.fetch", description="Fetch the pinned agent CLIs."
     )
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(pins)} (default: all)")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"any of {', '.join(pins)} (default: all)")
     parser.add_argument("--cache-dir", help="default: ~/.cache/rl_agent/clis")
     options = parser.parse_args(arguments)
     unknown = [name for name in options.names if name not in pins]
     if unknown:
-        parser.error(f"unknown CLI {unknown[0]!r}; known are {', '.join(pins)}")
+        parser.error(f"unknown CLI {unknown[0]!r}. Use {', '.join(pins)}.")
     for name in options.names or pins:
         try:
             program = fetch(pins[name], cache_folder(options.cache_dir))

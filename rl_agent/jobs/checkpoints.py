@@ -66,8 +66,9 @@ def resolve(path: Path) -> Path:
     if newest is not None:
         return newest.folder
     raise ConfigError(
-        f"{KEY}={path}: it is no Hugging Face folder (config.json), no complete checkpoint of the trainer ({STATE}) and no run folder "
-        "with either. Remedy: name <run folder>, <run folder>/exports/step_<n>, <run folder>/checkpoints/step_<n> or a Hugging Face folder"
+        f"{KEY}={path}: not a Hugging Face folder (config.json), a complete trainer checkpoint ({STATE}) or a run "
+        "folder with either. Name <run folder>, <run folder>/exports/step_<n>, <run folder>/checkpoints/step_<n> "
+        "or a model folder."
     )
 
 

@@ -39,8 +39,8 @@ def require_weights(model_folder: Path) -> None:
         raise ConfigError(f"model folder {model_folder} has no config.json; set model.path to a Hugging Face folder")
     if not any(model_folder.glob("*.safetensors")):
         raise ConfigError(
-            f"model folder {model_folder} has no weights (*.safetensors). Remedy: set model.path to a folder that has them; "
-            "for the tiny policy, model.warm_start=true."
+            f"{model_folder}: no weights found (*.safetensors). Set model.path to a folder with weights, or, for the "
+            "tiny policy, set model.warm_start=true."
         )
 
 

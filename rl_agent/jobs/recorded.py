@@ -28,8 +28,8 @@ def require_recorded(root: Path, key: str) -> list[int]:
     steps = records.recorded_steps(RunFolder(root).rollouts)
     if not steps:
         raise ConfigError(
-            f"{key}={root}: it holds no recorded rollouts (rollouts/step_<n>.jsonl). Remedy: name a run folder of job=train or "
-            "job=rollout that has done a step with rollout.save=all"
+            f"{key}={root}: no recorded rollouts found (rollouts/step_<n>.jsonl). Name a run folder of job=train or "
+            "job=rollout that completed a step with rollout.save=all."
         )
     return steps
 
@@ -39,8 +39,8 @@ def require_whole_groups(root: Path, key: str) -> None:
     config = root / "config.yaml"
     if config.is_file() and OmegaConf.select(OmegaConf.load(config), "rollout.save") == SaveRollouts.failures:
         raise ConfigError(
-            f"{key}={root}: that run kept only what failed (rollout.save=failures), so its groups are not whole. "
-            "Remedy: a run with rollout.save=all"
+            f"{key}={root}: the run saved only failures (rollout.save=failures), so its groups are incomplete. "
+            "Use a run with rollout.save=all."
         )
 
 
@@ -51,9 +51,9 @@ def require_plain_sampling(root: Path, key: str) -> None:
     changed = [name for name, plain in _PLAIN.items() if sampling.get(name, plain) != plain]
     if changed:
         raise ConfigError(
-            f"{key}={root}: that run sampled with {', '.join(f'rollout.sampling.{n}={sampling[n]}' for n in changed)}, so the recorded "
-            "log-probabilities are not those that its tokens were drawn with. Remedy: a run with temperature 1 and no other filter; "
-            "or job=sft job.rollouts=, which needs no log-probabilities"
+            f"{key}={root}: the run has {', '.join(f'rollout.sampling.{n}={sampling[n]}' for n in changed)}, so its "
+            "log-probabilities are not those of the sampling distribution. Use a run with temperature 1 and no other "
+            "filter, or job=sft job.rollouts=, which needs no log-probabilities."
         )
 
 
@@ -64,5 +64,5 @@ def require_known_tokens(rollouts: Sequence[Rollout], model_folder: Path, key: s
     if largest >= vocabulary:
         raise ConfigError(
             f"{key}: its rollouts have token {largest}, but the vocabulary of {model_folder} ends at {vocabulary - 1}. "
-            "Remedy: choose the model that the rollouts were sampled with"
+            "Use the model with which the rollouts were sampled."
         )

@@ -103,7 +103,7 @@ def _chosen(recorded: Path, min_reward: float, model_folder: Path) -> list[Rollo
         best = max((one.reward for one in rollouts if one.reward is not None), default=None)
         raise ConfigError(
             f"{ROLLOUTS}={recorded}: none of its {len(rollouts)} rollouts has job.min_reward={min_reward} and trained tokens; "
-            f"the best reward is {best}. Remedy: lower job.min_reward, or name another run"
+            f"the best reward is {best}. Lower job.min_reward, or name another run."
         )
     require_known_tokens(chosen, model_folder, f"{ROLLOUTS}={recorded}")
     return chosen

@@ -57,8 +57,9 @@ def nodes_needed(demand: Demand, gpus_per_node: int) -> int:
         count += 1
         if count > demand.gpus + 1:
             raise ConfigError(
-                f"a process that takes {max(demand.gpus_per_rank, demand.gpus_per_engine):g} GPUs has no room on a machine with {gpus_per_node}. "
-                "Remedy: lower engine.tensor_parallel and cluster.engine_gpus, or raise job.gpus_per_node"
+                f"job.gpus_per_node={gpus_per_node}: too few for a process that needs "
+                f"{max(demand.gpus_per_rank, demand.gpus_per_engine):g} GPUs. Lower engine.tensor_parallel and "
+                "cluster.engine_gpus, or raise job.gpus_per_node."
             )
     return count
 
@@ -68,9 +69,9 @@ def place(demand: Demand, nodes: int, gpus_per_node: int) -> list[Node]:
     placed = _placed(demand, nodes, gpus_per_node)
     if placed is None:
         raise ConfigError(
-            f"{demand.gpus:g} GPUs are asked for ({demand.ranks} trainer ranks x {demand.gpus_per_rank:g}, {demand.engines} policy servers x "
-            f"{demand.gpus_per_engine:g}), but {nodes} machines x {gpus_per_node} do not hold them. Remedy: raise job.nodes, or lower "
-            "trainer.data_parallel or cluster.engine_replicas"
+            f"{demand.gpus:g} GPUs are requested ({demand.ranks} trainer ranks x {demand.gpus_per_rank:g}, "
+            f"{demand.engines} policy servers x {demand.gpus_per_engine:g}), but {nodes} machines x {gpus_per_node} "
+            "GPUs are too few. Raise job.nodes, or lower trainer.data_parallel or cluster.engine_replicas."
         )
     return placed
 

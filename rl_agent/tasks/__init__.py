@@ -1,1 +1,1 @@
-"""Tasks: what a row or a generator gives an agent to do."""
+"""Tasks: the work that a data-set row or a generator gives an agent."""

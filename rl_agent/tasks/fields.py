@@ -1,4 +1,4 @@
-"""Reads single fields of a row, and says of a bad one what is wrong with it."""
+"""Parsing of a row's fields. Errors name the field and the problem."""
 
 from __future__ import annotations
 
@@ -13,52 +13,52 @@ class RowError(ValueError):
 
 
 def text(row: Mapping[str, Any], *names: str) -> str:
-    """The first of `names` that holds a non-empty string. Raises RowError naming them."""
+    """Return the first non-empty string among the fields `names`. Raises RowError if there is none."""
     found = optional_text(row, *names)
     if found is None:
-        raise RowError(f"{_or(names)} is missing; a non-empty string is needed")
+        raise RowError(f"{_or(names)} is missing. Set it to a non-empty string.")
     return found
 
 
 def optional_text(row: Mapping[str, Any], *names: str) -> str | None:
-    """The first of `names` that holds a non-empty string; None if all are missing or empty."""
+    """Return the first non-empty string among the fields `names`, or None if all are missing or empty."""
     for name in names:
         value = row.get(name)
         if value is None or value == "":
             continue
         if not isinstance(value, str):
-            raise RowError(f"`{name}` is {_shown(value)}; a string is needed")
+            raise RowError(f"`{name}`: expected a string, got {_shown(value)}")
         return clean(name, value)
     return None
 
 
 def clean(name: str, value: str) -> str:
-    """`value`, unless it holds what no file, command or path can."""
+    """Return `value`. Raises RowError if it contains characters that are invalid in files, commands and paths."""
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise RowError(f"`{name}` is not Unicode text: {error.reason} at {error.start}") from error
+        raise RowError(f"`{name}`: not Unicode text: {error.reason} at {error.start}") from error
     if "\0" in value:
-        raise RowError(f"`{name}` holds a NUL character")
+        raise RowError(f"`{name}`: contains a NUL character")
     return value
 
 
 def mapping(row: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """A mapping, or JSON text of one; empty if missing."""
+    """Return an object, also from JSON text. Empty if missing."""
     value = row.get(name)
     if isinstance(value, str) and value.strip():
         value = _literal(name, value)
     if value is None or value == "":
         return {}
     if isinstance(value, list) and value and all(isinstance(item, tuple) and len(item) == 2 for item in value):
-        value = dict(value)  # a map of Parquet's
+        value = dict(value)  # a map in Parquet
     if not isinstance(value, Mapping):
-        raise RowError(f"`{name}` is {_shown(value)}; an object is needed")
+        raise RowError(f"`{name}`: expected an object, got {_shown(value)}")
     return value
 
 
 def texts(row: Mapping[str, Any], *names: str) -> tuple[str, ...]:
-    """A list of strings: a list, JSON text or Python-literal text of one, or nothing. Names differ in case only, usually."""
+    """Return a list of strings, also from JSON or Python-literal text. Empty if all fields `names` are missing."""
     for name in names:
         value = row.get(name)
         if value is None:
@@ -66,26 +66,26 @@ def texts(row: Mapping[str, Any], *names: str) -> tuple[str, ...]:
         if isinstance(value, str):
             value = _literal(name, value) if value.strip() else []
         if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
-            raise RowError(f"`{name}` is {_shown(value)}; a list of strings is needed")
+            raise RowError(f"`{name}`: expected a list of strings, got {_shown(value)}")
         return tuple(clean(name, item) for item in value)
     return ()
 
 
 def files(row: Mapping[str, Any], name: str) -> dict[str, str]:
-    """Path -> text."""
+    """Return a mapping of paths to texts. Raises RowError for a path outside the repository."""
     found = {str(path): content for path, content in mapping(row, name).items()}
     for path, content in found.items():
         if not isinstance(content, str):
-            raise RowError(f"`{name}` holds {_shown(content)} for {path!r}; texts are needed")
+            raise RowError(f"`{name}`: expected a string for {path!r}, got {_shown(content)}")
         clean(name, path)
         clean(name, content)
         if not path or path.startswith("/") or ".." in path.split("/") or path.split("/")[0] == ".git":
-            raise RowError(f"`{name}` holds the path {path!r}, which is not inside the repository")
+            raise RowError(f"`{name}`: path outside the repository: {path!r}")
     return found
 
 
 def commands(row: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    r"""Shell commands: a string (in which a literal `\n` is a newline) or a list of strings."""
+    r"""Return shell commands from a list of strings or a string, in which a literal `\n` is a newline."""
     value = row.get(name)
     if value is None or value == "":
         return ()
@@ -95,10 +95,10 @@ def commands(row: Mapping[str, Any], name: str) -> tuple[str, ...]:
 
 
 def absolute(row: Mapping[str, Any], name: str) -> str:
-    """An absolute path."""
+    """Return an absolute path below /."""
     value = text(row, name)
     if not value.startswith("/") or ".." in value.split("/") or value == "/":
-        raise RowError(f"`{name}` is {value!r:.60}; an absolute path below / is needed")
+        raise RowError(f"`{name}`: expected an absolute path below /, got {value!r:.60}")
     return value
 
 
@@ -110,7 +110,7 @@ def _literal(name: str, value: str) -> Any:
     try:
         return ast.literal_eval(value.strip())
     except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError) as error:
-        raise RowError(f"`{name}` is {_shown(value)}; neither JSON nor a Python literal") from error
+        raise RowError(f"`{name}`: neither JSON nor a Python literal: {_shown(value)}") from error
 
 
 def _shown(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""Rows as data sets publish them -> Task. One function a format; what a row lacks comes from `data.row_defaults`."""
+"""Conversion of published rows to tasks, one function per format. `data.row_defaults` fills in missing fields."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ CONDA: Final = "source /opt/miniconda3/bin/activate testbed && python"
 """Python command in the images of SWE-bench and its relatives."""
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
 LONGEST_COMMAND: Final = 96 * 1024
-"""Length limit of a shell command; Linux allows 128 KiB."""
+"""Maximum length of a shell command. Linux allows 128 KiB."""
 NO_SCRIPTS: Final = """\
-# sh and Python read this alike: it ends with an error that names the remedy
-raise SystemExit("the row has no run_script and no parser; set data.scripts to the run_scripts folder of SWE-bench Pro")
+# valid in sh and in Python: ends with an error that names the fix
+raise SystemExit("the row has no run_script and no parser. Set data.scripts to SWE-bench Pro's run_scripts folder.")
 """
 R2E_PARSER: Final = """\
 import json, re, sys
@@ -48,15 +48,15 @@ class Place:
     label_key: str
     metadata_key: str
     folder: Path
-    """Paths in rows are relative to it."""
+    """Base of relative paths in rows."""
     scripts: Path | None
-    """SWE-bench Pro's `run_scripts`: a folder an instance."""
+    """SWE-bench Pro's `run_scripts`: one folder per instance."""
     fallback_id: str
     defaults: Mapping[str, str]
 
 
 def generic(row: Mapping[str, Any], place: Place) -> Task:
-    """`prompt`, `label` and `metadata`, which holds exactly one grader."""
+    """Read a row with `prompt`, `label` and `metadata`. The metadata contains exactly one grader."""
     metadata = fields.mapping(row, place.metadata_key)
     remote = fields.mapping(metadata, "remote_env_info")
     merged = {**remote, **{key: value for key, value in metadata.items() if value not in (None, "")}}
@@ -97,22 +97,22 @@ def _one_grader(row: Mapping[str, Any], place: Place) -> GraderSpec:
     }
     present = [kind for kind in kinds if not _is_nothing(row.get(kind))]
     if len(present) != 1:
-        got = f"has {len(present)} ({', '.join(present)})" if present else "has none"
-        hint = " It looks like a row of SWE-bench: data=swebench." if "test_patch" in row and not present else ""
-        raise RowError(f"a row needs one grader of {', '.join(kinds)}, but {got}.{hint}")
+        got = f"this row has {len(present)} ({', '.join(present)})" if present else "this row has none"
+        hint = " It looks like a row of SWE-bench. Set data=swebench." if "test_patch" in row and not present else ""
+        raise RowError(f"a row needs exactly one grader of {', '.join(kinds)}, but {got}.{hint}")
     return kinds[present[0]]()
 
 
 def _is_nothing(value: Any) -> bool:
-    """Parquet has every column in every row, and every field in every structure."""
+    """Return whether a value is missing. Parquet stores every column in every row, every field in every struct."""
     return value in (None, "") or (isinstance(value, Mapping) and all(inner is None for inner in value.values()))
 
 
 def _swebench(row: Mapping[str, Any], image: str = "") -> SweBenchSpec:
-    """The row, with its lists as lists under the names that the package knows."""
+    """Return the row with its test lists as lists, under the names that the `swebench` package expects."""
     lists = {name: list(fields.texts(row, name, name.lower())) for name in ("FAIL_TO_PASS", "PASS_TO_PASS")}
     if not lists["FAIL_TO_PASS"]:
-        raise RowError("`FAIL_TO_PASS` is missing or empty")
+        raise RowError("`FAIL_TO_PASS` is missing or empty. List at least one test.")
     return SweBenchSpec(instance={**row, **lists, **({"image": image} if image else {})})
 
 
@@ -125,7 +125,7 @@ def _f2p(row: Mapping[str, Any]) -> F2pSpec:
         python=fields.optional_text(row, "python") or "python3",
     )
     if not spec.script and not spec.fail_to_pass:
-        raise RowError("`f2p_script` or `FAIL_TO_PASS` is missing: nothing would say that the task is solved")
+        raise RowError("`f2p_script` or `FAIL_TO_PASS` is missing. Set one of them.")
     return spec
 
 
@@ -140,12 +140,12 @@ def _swepro(row: Mapping[str, Any], place: Place) -> SweProSpec:
         parser_sha256=fields.optional_text(row, "parser_sha256") or "",
     )
     if not spec.fail_to_pass:
-        raise RowError("`fail_to_pass` is missing or empty: nothing would say that the task is solved")
+        raise RowError("`fail_to_pass` is missing or empty. List at least one test.")
     return spec if spec.parser_sha256 else replace(spec, parser_sha256=hashlib.sha256(spec.parser.encode()).hexdigest())
 
 
 def _text_or_file(row: Mapping[str, Any], name: str, place: Place) -> str:
-    """Text, or the path of a file that holds it."""
+    """Return a field's text, or the content of the file that the field names."""
     value = fields.text(row, name)
     if "\n" in value.strip():
         return value
@@ -153,11 +153,13 @@ def _text_or_file(row: Mapping[str, Any], name: str, place: Place) -> str:
     try:
         return path.read_text()
     except (OSError, ValueError) as error:
-        raise RowError(f"`{name}` is one line and no readable file: {value!r:.60}") from error
+        raise RowError(
+            f"`{name}`: not a readable file: {value!r:.60}. Use an existing path or a script of several lines."
+        ) from error
 
 
 def swebench(row: Mapping[str, Any], place: Place) -> Task:
-    """SWE-bench and SWE-bench Verified."""
+    """Read a row of SWE-bench or SWE-bench Verified."""
     name = fields.text(row, "instance_id")
     image = fields.optional_text(row, "image", "image_name", "docker_image")
     return _published(
@@ -169,7 +171,7 @@ def swebench(row: Mapping[str, Any], place: Place) -> Task:
 
 
 def swebench_pro(row: Mapping[str, Any], place: Place) -> Task:
-    """SWE-bench Pro; run scripts and parsers lie beside the data set, in `data.scripts`."""
+    """Read a row of SWE-bench Pro. Its run scripts and parsers are separate files in `data.scripts`."""
     name = fields.text(row, "instance_id")
     scripts = dict(row)
     folder = None if place.scripts is None else place.scripts / name
@@ -177,10 +179,10 @@ def swebench_pro(row: Mapping[str, Any], place: Place) -> Task:
         if not scripts.get(key) and folder is not None:
             path = folder / file
             if not path.is_file():
-                raise RowError(f"`{key}` is missing, and data.scripts has no {name}/{file}")
+                raise RowError(f"`{key}` is missing, and data.scripts has no {name}/{file}. Add the file.")
             scripts[key] = path.read_text()
         elif not scripts.get(key):
-            scripts[key] = NO_SCRIPTS  # rows are published without; grading then names the remedy
+            scripts[key] = NO_SCRIPTS  # published rows have no scripts; grading then reports the fix
     spec = _swepro(scripts, place)
     tag = fields.optional_text(row, "dockerhub_tag")
     base = fields.optional_text(row, "base_commit")
@@ -196,7 +198,7 @@ def swebench_pro(row: Mapping[str, Any], place: Place) -> Task:
 
 
 def swe_smith(row: Mapping[str, Any], place: Place) -> Task:
-    """SWE-smith, whose `patch` is the bug: it is applied before the agent starts, and its reverse is the solution."""
+    """Read a row of SWE-smith. Its `patch` is the bug, applied before the agent starts. The reverse is the solution."""
     patch = fields.text(row, "patch")
     image = fields.optional_text(row, "image_name")
     if image is not None and "/" not in image:
@@ -211,13 +213,13 @@ def swe_smith(row: Mapping[str, Any], place: Place) -> Task:
 
 
 def r2e_gym(row: Mapping[str, Any], place: Place) -> Task:
-    """R2E-Gym: what is seen of its tests must be the map that it expects. They leave the agent's sandbox."""
+    """Read a row of R2E-Gym. The test statuses must equal the expected map. The agent's sandbox has no tests."""
     statuses = fields.mapping(row, "expected_output_json").items()
     expected = {_COLOURS.sub("", str(name)).split(" - ")[0].strip(): str(status).lower() for name, status in statuses}
-    expected.pop("", None)  # a line without a test: a file that could not be collected
+    expected.pop("", None)  # an empty name: pytest could not collect a file
     names = tuple(name for name, status in expected.items() if status == "passed")
     if not names:
-        raise RowError("`expected_output_json` expects no test to pass")
+        raise RowError("`expected_output_json`: no test is expected to pass. List at least one.")
     commit = fields.text(row, "commit_hash")
     spec = SweProSpec(
         run_script="[ -e r2e_tests ] || ln -s /r2e_tests r2e_tests\nbash run_tests.sh  # which starts pytest\n",
@@ -232,11 +234,11 @@ def r2e_gym(row: Mapping[str, Any], place: Place) -> Task:
 
 
 def swe_rebench(row: Mapping[str, Any], place: Place) -> Task:
-    """SWE-rebench and SWE-bench-extra, where the tests are pytest's."""
+    """Read a row of SWE-rebench or SWE-bench-extra. Only pytest is supported."""
     install = fields.mapping(row, "install_config")
     command = fields.optional_text(install, "test_cmd")
     if command is not None and "pytest" not in command:
-        raise RowError(f"`install_config.test_cmd` is {command[:60]!r}; only pytest's tests can be named")
+        raise RowError(f"`install_config.test_cmd`: {command[:60]!r}: only pytest is supported.")
     return _published(
         row,
         image=fields.optional_text(row, "docker_image", "image_name", "image"),
@@ -250,7 +252,7 @@ def swe_rebench(row: Mapping[str, Any], place: Place) -> Task:
 
 
 def scale_swe(row: Mapping[str, Any], place: Place) -> Task:
-    """Scale-SWE."""
+    """Read a row of Scale-SWE."""
     return _published(
         row,
         image=fields.optional_text(row, "image_url"),
@@ -264,7 +266,7 @@ class RowFormat(StrEnum):
     """Format of a data set's rows."""
 
     generic = "generic"
-    """`prompt`, `label`, `metadata`."""
+    """Rows with `prompt`, `label` and `metadata`."""
     swebench = "swebench"
     swebench_pro = "swebench_pro"
     swe_smith = "swe_smith"
@@ -299,7 +301,7 @@ def _published(
     pre_commands: tuple[str, ...] = (),
     gold_patch: str | None = None,
 ) -> Task:
-    """A task of a data set whose fields are the row's own."""
+    """Return the task of a published row."""
     return Task(
         task_id=fields.text(row, "instance_id"),
         problem_statement=fields.text(row, "problem_statement"),
@@ -315,5 +317,5 @@ def _published(
 def _apply(patch: str) -> str:
     encoded = base64.b64encode((patch if patch.endswith("\n") else patch + "\n").encode()).decode()
     if len(encoded) > LONGEST_COMMAND:
-        raise RowError(f"`patch` has {len(patch)} characters; at most {LONGEST_COMMAND * 3 // 4} can be applied")
+        raise RowError(f"`patch`: {len(patch)} characters are too long. Use at most {LONGEST_COMMAND * 3 // 4}.")
     return f"echo {encoded} | base64 -d | git apply --whitespace=nowarn -"

@@ -1,4 +1,4 @@
-"""Tasks that are not to be trained on, and a source that leaves them out."""
+"""Quarantine of broken tasks, and a task source that skips them."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ log = logging.getLogger(__name__)
 
 
 class Quarantine:
-    """Task id -> why and since when, in a file of JSON lines that grows."""
+    """Quarantined tasks with reason and start position, in a JSON-lines file that only grows."""
 
     def __init__(self, path: Path) -> None:
-        """Reads what a run before has written there."""
+        """Read the entries of earlier runs."""
         self._path = path
         self.reasons: dict[str, str] = {}
         self._since: dict[str, int] = {}
         self.drawn = 0
-        """Positions of the data stream that have been given out; a task that is put in is left out from there on."""
+        """Number of stream positions handed out. A task that is added now is skipped from this position on."""
         if path.is_file():
             for line in path.read_text().splitlines():
                 try:
@@ -35,7 +35,7 @@ class Quarantine:
                     self.reasons[str(row["task_id"])] = str(row["reason"])
                     self._since[str(row["task_id"])] = int(row.get("since", 0))
                 except (ValueError, KeyError, TypeError, AttributeError):
-                    continue  # a line that a killed run has half written
+                    continue  # an incomplete line of a killed run
 
     def __contains__(self, task_id: str) -> bool:
         return task_id in self.reasons
@@ -48,7 +48,7 @@ class Quarantine:
         return self._since.get(task_id, position + 1) <= position
 
     def add(self, task_id: str, reason: str, detail: str = "") -> None:
-        """Put a task in, once."""
+        """Add a task, once."""
         if task_id in self.reasons:
             return
         self.reasons[task_id] = reason
@@ -60,20 +60,20 @@ class Quarantine:
 
 
 class Unquarantined:
-    """Another source without the tasks that are in quarantine: those behind them move up, so that none is repeated.
+    """Task source without the quarantined tasks of another source. Later tasks move up, so that none is repeated.
 
-    The stream is a function of seed, position and quarantine alone: a task is left out only from the position on at which it was
-    put in, so what was given out before keeps its place, in this process and in one that resumes.
+    The stream depends only on seed, position and quarantine. A task is skipped only from the position at which it was
+    added, so earlier positions keep their tasks, in this process and after a resume.
     """
 
     def __init__(self, source: TaskSource, quarantine: Quarantine) -> None:
         self._source = source
         self._quarantine = quarantine
         self._places: dict[tuple[int, int], int] = {}
-        """(seed, position) -> position in the source, for positions at which the stream was left. They never change."""
+        """(seed, position) -> position in the source, for positions at which iteration stopped. They never change."""
 
     def tasks(self, seed: int, start: int = 0) -> Iterator[Task]:
-        """See TaskSource."""
+        """See `TaskSource`."""
         position, place = self._nearest(seed, start)
         skipped = 0
         for found, task in enumerate(self._source.tasks(seed, place), start=place):
@@ -83,7 +83,7 @@ class Unquarantined:
                 continue
             skipped = 0
             position += 1
-            if position <= start:  # on the way to it
+            if position <= start:  # before the requested start
                 continue
             self._quarantine.drawn = max(self._quarantine.drawn, position)
             self._places[seed, position] = found + 1
@@ -91,15 +91,15 @@ class Unquarantined:
             yield task
 
     def _nearest(self, seed: int, start: int) -> tuple[int, int]:
-        """The last known position that is not behind `start`, and its place in the source."""
+        """Return the last known position up to `start`, and its position in the source."""
         known = [
             (position, place) for (of, position), place in self._places.items() if of == seed and position <= start
         ]
         return max(known, default=(0, 0))
 
     def _require_some_left(self, skipped: int) -> None:
-        # Each epoch of a finite source has every task once, in an order of its own: more in a row cannot be in quarantine.
+        # Each epoch of a finite source has every task once, in a new order: after more skips no task can be left.
         if skipped > 2 * len(self._quarantine):
             raise ConfigError(
-                f"all tasks are in quarantine ({len(self._quarantine)}); the run folder's quarantine.jsonl says why"
+                f"all tasks are in quarantine ({len(self._quarantine)}). See quarantine.jsonl in the run folder."
             )

@@ -1,4 +1,4 @@
-"""The patch that undoes a patch."""
+"""Reversal of text patches."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _MODES: Final = {
 
 
 def reverse(patch: str) -> str:
-    """The reverse of a text patch. Hunks are read by their line counts, so no content can pass for a header."""
+    """Return the reverse of a text patch. Hunks are parsed by line counts, so no content is taken for a header."""
     done: list[str] = []
     added: list[str] = []
-    """Removed lines, which are appended after the added lines are removed."""
+    """Lines that the reverse adds. They follow the lines that it removes."""
     last = done
     old = new = 0
-    for line in re.split(r"(?<=\n)", patch):  # no other line ends than git's
-        if line.startswith("\\"):  # about the end of the line before it
+    for line in re.split(r"(?<=\n)", patch):  # only git's line ending
+        if line.startswith("\\"):  # belongs to the previous line
             last.append(line)
         elif old > 0 or new > 0:
             old -= line[:1] != "+"

@@ -1,4 +1,4 @@
-"""Tasks from a file of rows: streamed, shuffled by seed, entered anywhere. Every bad row is named with file, line and field."""
+"""Tasks from a file of rows: streamed, shuffled, seekable. Errors name file, line and field of an invalid row."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class OnBadRow(StrEnum):
     """Handling of invalid rows."""
 
     error = "error"
-    """The run ends before anything starts; all invalid rows are listed."""
+    """The run ends before anything starts. All invalid rows are listed."""
     skip = "skip"
-    """The row is skipped; a warning counts and names all of them."""
+    """The row is skipped. A warning counts and lists the skipped rows."""
 
 
 @dataclass(kw_only=True)
 class RowsConfig(DataConfig):
-    """Rows of a JSON-lines, JSON or Parquet file (by the end of its name). Never held in memory whole."""
+    """Rows of a JSON-lines, JSON or Parquet file (by file name suffix). The file is never held in memory as a whole."""
 
     path: str = MISSING
     format: RowFormat = RowFormat.generic
@@ -53,15 +53,15 @@ class RowsConfig(DataConfig):
     label_key: str = "label"
     metadata_key: str = "metadata"
     row_defaults: dict[str, str] = field(default_factory=dict)
-    """Values for fields that rows lack, for example {image: ..., workdir: /testbed, problem_statement: ...}. In a generic row they
-    stand for fields of the metadata."""
+    """Values of missing fields, e.g. {image: ..., workdir: /testbed, problem_statement: ...}. In generic rows they
+    apply to the metadata."""
     on_bad_row: OnBadRow = OnBadRow.error
     shuffle: bool = True
-    """A new order each epoch; Parquet is shuffled by row groups, and within each."""
+    """Use a new order in each epoch. Parquet is shuffled by row group, and within each group."""
     scripts: str | None = None
-    """SWE-bench Pro: the folder `run_scripts` of its repository, with run_script.sh and parser.py for each instance."""
+    """SWE-bench Pro: the `run_scripts` folder of its repository, with run_script.sh and parser.py per instance."""
     quarantine: str | None = None
-    """A file that `job=validate` wrote: its tasks are left out."""
+    """File written by `job=validate`. Its tasks are skipped."""
 
     @override
     def build(self) -> RowTasks:
@@ -86,7 +86,7 @@ class RowTasks:
         self._last_order: tuple[str, array[int]] | None = None
 
     def tasks(self, seed: int, start: int = 0) -> Iterator[Task]:
-        """See TaskSource. The stream goes through all good rows in an order of its own each epoch."""
+        """See `TaskSource`. Each epoch has all valid rows in a new order."""
         store = self._rows()
         epoch, position = divmod(start, len(store) - len(self._left_out))
         while True:
@@ -97,14 +97,14 @@ class RowTasks:
             epoch, position = epoch + 1, 0
 
     def once(self) -> Iterator[Task]:
-        """Every good row once, in the order of the file."""
+        """Yield every valid row once, in file order."""
         store = self._rows()
         for number in range(len(store)):
             if number not in self._left_out:
                 yield self._task(store, number)
 
     def _order(self, store: RowStore, seed: str) -> array[int]:
-        """All rows, block after block; both are shuffled. The last order is kept: a run asks for it again each step."""
+        """Return all rows, with blocks and the rows in each shuffled. Caches the last order for the next step."""
         if self._last_order is None or self._last_order[0] != seed:
             rng = Random(seed)  # noqa: S311 (not for secrets)
             starts, first = [], 0
@@ -123,7 +123,7 @@ class RowTasks:
         return self._last_order[1]
 
     def _rows(self) -> RowStore:
-        """The store; its rows are checked the first time, so that a bad one ends the run now and not hours into it."""
+        """Return the store. The first call checks all rows, so that an invalid row ends the run at its start."""
         if self._store is None:
             store = open_rows(self.path)
             unwanted = self._quarantined()
@@ -137,7 +137,7 @@ class RowTasks:
                     bad[number] = str(error)
             self._report(bad, len(store))
             if len(left_out) + len(bad) == len(store):
-                raise ConfigError(f"data.path={self.path}: no row is left ({len(left_out)} of them are in quarantine)")
+                raise ConfigError(f"data.path: {self.path}: no valid row is left ({len(left_out)} are in quarantine)")
             if left_out:
                 log.warning("%s: %d rows are in quarantine (%s)", self.path, len(left_out), self._quarantine)
             self._left_out = frozenset(left_out | bad.keys())
@@ -152,9 +152,9 @@ class RowTasks:
             shown.append(f"... and {len(bad) - len(shown)} more bad rows")
         if self._config.on_bad_row is OnBadRow.error:
             raise ConfigError(
-                "\n".join(shown) + "\nRemedy: correct them, set data.row_defaults, or data.on_bad_row=skip"
+                "\n".join(shown) + "\nCorrect the rows, set data.row_defaults, or set data.on_bad_row=skip."
             )
-        log.warning("%d of %d rows are left out:\n%s", len(bad), count, "\n".join(shown))
+        log.warning("skipped %d of %d rows:\n%s", len(bad), count, "\n".join(shown))
 
     def _quarantined(self) -> frozenset[str]:
         if self._quarantine is None:
@@ -163,7 +163,7 @@ class RowTasks:
             lines = self._quarantine.read_text().splitlines()
             return frozenset(str(json.loads(line)["task_id"]) for line in lines if line.strip())
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ConfigError(f"data.quarantine={self._quarantine} cannot be read: {error!r}") from error
+            raise ConfigError(f"data.quarantine: {self._quarantine}: cannot be read: {error!r}") from error
 
     def _task(self, store: RowStore, number: int) -> Task:
         prompt_key, label_key, metadata_key = self._keys
@@ -182,10 +182,10 @@ class RowTasks:
             raise ConfigError(f"{store.place(number)}: {error}") from error
 
     def _read(self, store: RowStore, number: int) -> dict[str, Any]:
-        """The row, with `data.row_defaults` where a published one has nothing."""
+        """Return a row. `data.row_defaults` fills in the missing fields of published rows."""
         row = store.read(number)
         if not isinstance(row, dict):
-            raise RowError(f"not a JSON object but {type(row).__name__}")
-        if self._config.format is RowFormat.generic:  # which knows where to look before it takes a default
+            raise RowError(f"expected a JSON object, got {type(row).__name__}")
+        if self._config.format is RowFormat.generic:  # its reader applies the defaults itself
             return row
         return {**row, **{key: value for key, value in self._config.row_defaults.items() if row.get(key) in (None, "")}}

@@ -1,4 +1,4 @@
-"""The contract of task sources: an ordered, endless, seekable stream of tasks."""
+"""Contract of task sources: ordered, endless, seekable streams of tasks."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ class TaskSource(Protocol):
     """Source of tasks. Built by `DataConfig.build`."""
 
     def tasks(self, seed: int, start: int = 0) -> Iterator[Task]:
-        """Return the stream of `seed` from position `start` on. The same arguments give the same tasks, in any process.
+        """Return the stream of `seed` from position `start`. Equal arguments give equal tasks in any process.
 
-        Raises ConfigError for data that cannot be read, naming file and line.
+        Raises ConfigError with file and line for unreadable data.
         """
 
 
 @runtime_checkable
 class FiniteTaskSource(TaskSource, Protocol):
-    """A source whose tasks end."""
+    """Source with a finite number of tasks."""
 
     def once(self) -> Iterator[Task]:
         """Return every task once, in the order of the data."""
@@ -36,17 +36,17 @@ class FiniteTaskSource(TaskSource, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demonstration:
-    """One known trajectory."""
+    """A known trajectory."""
 
     tokens: npt.NDArray[np.int32]
     """[T] int32."""
     sampled: npt.NDArray[np.bool_]
-    """[T] bool: the tokens that the policy would have sampled."""
+    """[T] bool: true for tokens that the policy would sample."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownAnswers:
-    """The trajectories of one held-out task."""
+    """Known trajectories of a held-out task."""
 
     right: Demonstration
     wrong: Sequence[Demonstration]
@@ -54,13 +54,13 @@ class KnownAnswers:
 
 
 class Demonstrator(Protocol):
-    """Knows the right trajectories of its tasks, token for token. Built by `DataConfig.build_demonstrator`."""
+    """Source of correct trajectories for its tasks, token for token. Built by `DataConfig.build_demonstrator`."""
 
     def held_out(self, model_folder: Path) -> Sequence[KnownAnswers]:
         """Return the answers of a fixed set of tasks that are never generated for training."""
 
     def demonstrations(self, model_folder: Path, seed: int, right_share: float) -> Iterator[Demonstration]:
-        """Return an endless stream of demonstrations, of which `right_share` are right and the others plausible mistakes."""
+        """Return an endless stream of demonstrations. A share `right_share` is right, the rest plausible mistakes."""
 
 
 def first_tasks(source: TaskSource, seed: int, limit: int | None, *, of_endless: int) -> Iterator[Task]:

@@ -1,4 +1,4 @@
-"""Rows of a file at random, without holding them: an index in memory, and one row (or one row group) read at a time."""
+"""Random access to the rows of a file: only an index is in memory, and one row (or row group) is read at a time."""
 
 from __future__ import annotations
 
@@ -22,31 +22,29 @@ class RowStore(Protocol):
         """Return the number of rows."""
 
     def blocks(self) -> Sequence[int]:
-        """Lengths of the runs of rows that are cheap to read together."""
+        """Return the lengths of consecutive blocks of rows that are cheap to read together."""
 
     def place(self, number: int) -> str:
         """Return the location of a row, for messages."""
 
     def read(self, number: int) -> Any:
-        """A row as it stands. Raises RowError for one that cannot be read."""
+        """Return a row as stored. Raises RowError for an unreadable row."""
 
 
 def open_rows(path: Path) -> RowStore:
-    """The store for a file, by the end of its name. Raises ConfigError for one that cannot be read or holds nothing."""
+    """Return the store for a file, chosen by file name suffix. Raises ConfigError for an unreadable or empty file."""
     kinds: dict[str, type[JsonLines | JsonFile | ParquetFile]] = {".parquet": ParquetFile, ".json": JsonFile}
     try:
         store = kinds.get(path.suffix, JsonLines)(path)
     except OSError as error:
-        raise ConfigError(
-            f"data.path={path} cannot be read: {error.strerror or error}. Remedy: correct the path."
-        ) from error
+        raise ConfigError(f"data.path: {path}: cannot be read: {error.strerror or error}. Correct the path.") from error
     if not len(store):
-        raise ConfigError(f"data.path={path} holds no row")
+        raise ConfigError(f"data.path: {path}: no rows found. Use a file with at least one row.")
     return store
 
 
 class JsonLines:
-    """A row a line; empty lines are no rows."""
+    """File with one row per line. Empty lines are skipped."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -79,14 +77,14 @@ class JsonLines:
 
 
 class JsonFile:
-    """One JSON text: a row, or a list of rows. Read whole: for single examples."""
+    """JSON file with one row or a list of rows. Held in memory as a whole, so only for small files."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         try:
             content = parse_json(path.read_bytes())
         except RowError as error:
-            raise ConfigError(f"{path}: {error}. Remedy: a file of one row a line is called *.jsonl.") from error
+            raise ConfigError(f"{path}: {error}. Name a file with one row per line *.jsonl.") from error
         self._rows = content if isinstance(content, list) else [content]
 
     def __len__(self) -> int:
@@ -106,7 +104,7 @@ class JsonFile:
 
 
 class ParquetFile:
-    """A row group is read at a time, and the last one is kept."""
+    """Parquet file. Reads one row group at a time and caches the last one."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -114,12 +112,12 @@ class ParquetFile:
             module = importlib.import_module("pyarrow.parquet")
         except ImportError as error:
             raise ConfigError(
-                f"data.path={path} is a Parquet file, which needs pyarrow. Remedy: pip install 'rl_agent[parquet]'"
+                f"data.path: {path}: Parquet requires pyarrow. Run `pip install 'rl_agent[parquet]'`."
             ) from error
         try:
             self._file = module.ParquetFile(path)
-        except ValueError as error:  # pyarrow's ArrowInvalid is one
-            raise ConfigError(f"data.path={path} is no Parquet file: {error}") from error
+        except ValueError as error:  # includes pyarrow's ArrowInvalid
+            raise ConfigError(f"data.path: {path}: not a Parquet file ({error})") from error
         metadata = self._file.metadata
         self._lengths = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
         self._group = -1
@@ -151,7 +149,7 @@ DEEPEST: Final = "maximum recursion depth"
 
 
 def parse_json(content: bytes) -> Any:
-    """JSON text. Raises RowError for anything else."""
+    """Parse a JSON text. Raises RowError if it is invalid."""
     try:
         return json.loads(content)
     except (ValueError, RecursionError) as error:

@@ -1,1 +1,1 @@
-"""Messages, turns, chains and segments: which tokens the model saw and sampled, and what becomes of them."""
+"""Messages, turns, chains and segments: the tokens that the model saw and sampled, and their use in training."""

@@ -1,4 +1,4 @@
-"""Chooses the renderer of a model."""
+"""Choice of a model's renderer."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 def build_renderer(
     model_folder: Path, renderer: str = "auto", *, keep_reasoning: bool = True, reply_parser: ReplyParser | None = None
 ) -> Renderer:
-    """The renderer called `renderer`: `auto`, `template`, or a family's name as the `renderers` library has it.
+    """Return the renderer called `renderer`: `auto`, `template`, or the name of a family in the `renderers` library.
 
-    `auto` takes the family whose list of models has one named like the folder (`Qwen3-4B`), and the chat template otherwise, or if a
-    `reply_parser` is given. Raises ConfigError, also if the template's tool calls cannot be read back.
+    `auto` uses the family that lists a model named like the folder (`Qwen3-4B`), or else the chat template. With a
+    `reply_parser` it uses the chat template. Raises ConfigError, also for a template whose tool calls cannot be parsed.
     """
     family = _family_of(model_folder.name) if renderer == "auto" and reply_parser is None else renderer
     if family in {None, "auto", "template"}:
@@ -30,7 +30,7 @@ def build_renderer(
         return template
     if reply_parser is not None:
         raise ConfigError(
-            f"model.renderer={family} reads replies itself. Remedy: leave model.tool_parser and model.reasoning_parser null."
+            f"model.renderer={family}: parses replies itself. Set model.tool_parser and model.reasoning_parser to null."
         )
     return FamilyRenderer(model_folder, str(family), keep_reasoning=keep_reasoning)
 

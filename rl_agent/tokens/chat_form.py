@@ -1,4 +1,4 @@
-"""Messages in the form that chat templates and the `renderers` library take."""
+"""Messages in the form required by chat templates and the `renderers` library."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 
 def shown_message(message: Message, guard: Guard, *, role: Role | None = None) -> dict[str, Any]:
-    """The message, what is from outside marked by `guard`; `role`: shown as another one's."""
-    own = message.role is Role.ASSISTANT  # what the policy said may hold its own control tokens
+    """Return the message with untrusted text marked by `guard`. `role` replaces the message's role."""
+    own = message.role is Role.ASSISTANT  # the policy's text may contain its own control tokens
     content = message.content if own else guard.text(message.content)
     shown: dict[str, Any] = {"role": (role or message.role).value, "content": content}
     if message.reasoning is not None:

@@ -1,6 +1,6 @@
-"""A renderer for a known model family, through the `renderers` library: byte-exact prompts, bridges and parsing.
+"""Renderer for a known model family, using the `renderers` library: byte-exact prompts, bridges and parsing.
 
-The library takes and returns lists; only the last turn is handed to it for a bridge, so its cost does not grow with the chain.
+The library takes and returns lists. A bridge passes only the last turn, so its cost does not grow with the chain.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class FamilyRenderer:
     """Renders for the family called `family` (`qwen3`, `glm-4.5`, `gpt-oss`, ...) with the tokenizer in `model_folder`."""
 
     def __init__(self, model_folder: Path, family: str, *, keep_reasoning: bool = True) -> None:
-        """`keep_reasoning`: earlier reasoning stays in the prompt even where the family's template would drop it."""
+        """`keep_reasoning`: keep earlier reasoning in the prompt even if the family's template would drop it."""
         from renderers import create_renderer  # noqa: PLC0415 (optional, and slow to import)
-        from renderers.configs import config_from_name  # noqa: PLC0415 (as above)
+        from renderers.configs import config_from_name  # noqa: PLC0415 (optional, and slow to import)
 
         tokenizer = load_tokenizer(model_folder)
         try:
@@ -48,18 +48,18 @@ class FamilyRenderer:
             self._inner: Any = create_renderer(GuardedTokenizer(tokenizer, self._guard), config)
         except (ValueError, TypeError, KeyError) as error:
             raise ConfigError(
-                f"renderer {family!r} cannot be built for {model_folder}: {error}. Remedy: another family, or renderer=template."
+                f"model.renderer={family}: {model_folder}: {error}. Use another family, or model.renderer=template."
             ) from error
         self._encoder: Any = tokenizer.backend_tokenizer
         self._call_open: int | None = self._encoder.token_to_id(CALL_OPEN)
 
     @property
     def stop_token_ids(self) -> tuple[int, ...]:
-        """The family's end tokens."""
+        """Return the family's end tokens."""
         return tuple(int(i) for i in self._inner.get_stop_token_ids())
 
     def render(self, conversation: Conversation) -> Int32:
-        """[T] int32: the full prompt."""
+        """Return the full prompt as [T] int32."""
         messages = [self._shown(m) for m in conversation.messages]
         tools = [self._guard.value(shown_function(t)) for t in conversation.tools]
         return np.array(
@@ -70,7 +70,7 @@ class FamilyRenderer:
         self, last: Turn, new_messages: Sequence[Message], *, tools: Sequence[ToolSpec], has_reasoning: bool
     ) -> Int32 | None:
         """Return the tokens that follow the recorded ones, or None if the family's template does not allow it."""
-        del has_reasoning  # the library's own retention rules decide
+        del has_reasoning  # the library applies its own retention rules
         if any(m.role is Role.ASSISTANT for m in new_messages):
             return None
         prompt, sampled = last.prompt_tokens.tolist(), last.generation.tokens.tolist()
@@ -91,18 +91,18 @@ class FamilyRenderer:
     def parse(
         self, tokens: Int32, finish_reason: FinishReason, *, prompt_tokens: Int32, tools: Sequence[ToolSpec] = ()
     ) -> ParsedReply:
-        """Read a reply."""
+        """Parse a reply."""
         truncated = finish_reason is not FinishReason.STOP
         shown = [shown_function(t) for t in tools] or None
         try:
             found = self._inner.parse_response(tokens.tolist(), tools=shown, prompt_ids=prompt_tokens.tolist())
             reply = self._read(found, tokens, truncated)
-        except Exception:  # noqa: BLE001 (parsers of many families; whatever they stumble over is an unreadable reply)
+        except Exception:  # noqa: BLE001 (a reply that breaks any family's parser is ill-formed)
             reply = None
         return reply or ParsedReply(content=self.text(tokens).strip(), ill_formed=True, truncated=truncated)
 
     def _read(self, found: Any, tokens: Int32, truncated: bool) -> ParsedReply | None:
-        """Return the library's parse with each call read again, or None if it would lose part of the reply."""
+        """Return the library's parse with each call parsed again, or None if it would lose part of the reply."""
         exact = [json_call(attempt) for attempt in found.tool_calls]
         read = [call or rebuilt_call(attempt) for call, attempt in zip(exact, found.tool_calls, strict=True)]
         calls = tuple(call for call in read if call is not None)
@@ -120,7 +120,7 @@ class FamilyRenderer:
         return None if rebuilt and not is_whole(self.text(self._ended(tokens)), reply, self._written(calls)) else reply
 
     def _outside(self, attempts: Sequence[Any], tokens: Int32) -> list[str]:
-        """The texts between and after `<tool_call>` blocks, which the library leaves out."""
+        """Return the texts between and after `<tool_call>` blocks, which the library drops."""
         spans = [attempt.token_span for attempt in attempts]
         if not spans or None in spans or int(tokens[spans[0][0]]) != self._call_open:
             return []
@@ -129,12 +129,12 @@ class FamilyRenderer:
         return [self.text(tokens[end:start]).strip() for end, start in zip(ends, starts, strict=True)]
 
     def _ended(self, tokens: Int32) -> Int32:
-        """The tokens before the first end token."""
+        """Return the tokens before the first end token."""
         ends = np.flatnonzero(np.isin(tokens, self._inner.get_stop_token_ids()))
         return tokens[: ends[0]] if len(ends) else tokens
 
     def _written(self, calls: tuple[ToolCall, ...]) -> str:
-        """The calls as the family writes them, values that are no texts as JSON: some families have a Python `True` there."""
+        """Return the calls as rendered by the family. Non-string values become JSON, not Python literals (`True`)."""
         texts = [
             {
                 key: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False)
@@ -151,7 +151,7 @@ class FamilyRenderer:
         return self.text(self._ended(np.array(ids[shared:], dtype=np.int32)))
 
     def text(self, tokens: Int32) -> str:
-        """The text of tokens, special tokens included."""
+        """Decode tokens, including special tokens."""
         text: str = self._encoder.decode(tokens.tolist(), skip_special_tokens=False)
         return text
 

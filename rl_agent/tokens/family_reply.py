@@ -1,7 +1,7 @@
-"""Reads one tool call that the `renderers` library found, strictly: the library repairs and shortens silently.
+"""Strict parsing of a tool call found by the `renderers` library, which repairs and truncates calls silently.
 
-Where a family writes calls as JSON, the text of the block is read again, and the arguments go on as they were sampled. Other forms
-have no such text; whether they were read whole shows only when the call is written again (`whole`).
+If a family writes calls as JSON, the text of the block is parsed again and the arguments are kept as sampled. Other
+forms have no such text. Only rendering the call again shows whether it was parsed completely (see `whole`).
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from rl_agent.tokens.messages import ToolCall
 from rl_agent.tokens.tagged_reply import call_of, is_portable, read_object
 
 _KEYS: Final = ("arguments", "parameters", "args")
-"""Under which families write the arguments beside the name."""
+"""Names of the arguments field in JSON calls of different families."""
 _VALUES: Final = (
     r"<parameter={}>\n?(.*?)\n?</parameter>",  # Qwen 3.5 and later, Nemotron
     r"<arg_key>{}</arg_key>\s*<arg_value>(.*?)</arg_value>",  # GLM
 )
-"""Pattern of a value, by family key. The group holds the value."""
+"""Pattern of a value, by family. `{}` is the key, and the group holds the value."""
 
 
 def json_call(attempt: Any) -> ToolCall | None:
-    """The call with its arguments exactly as sampled; None if the block's JSON does not say just what the library read."""
+    """Return the call with its arguments as sampled, or None if the block's JSON differs from the library's parse."""
     if not _is_read(attempt):
         return None
     start = attempt.raw.find("{")
@@ -33,7 +33,7 @@ def json_call(attempt: Any) -> ToolCall | None:
         fields, end = read_object(attempt.raw, start)
         if any(c.isalnum() for c in attempt.raw[end:]):
             return None
-        if {key: field.value for key, field in fields.items()} == attempt.arguments:  # the name stands elsewhere
+        if {key: field.value for key, field in fields.items()} == attempt.arguments:  # the name is outside the JSON
             raw = attempt.raw[start:end]
             usable = is_portable(raw) and is_portable(json.dumps(attempt.name))
             return ToolCall(id="", name=attempt.name, arguments=attempt.arguments, raw=raw) if usable else None
@@ -46,9 +46,9 @@ def json_call(attempt: Any) -> ToolCall | None:
 
 
 def rebuilt_call(attempt: Any) -> ToolCall | None:
-    """The call with its arguments as JSON of our own; None if JSON does not hold them as they were read (NaN, 80-bit integers)."""
+    """Return the call with re-encoded arguments, or None if JSON cannot represent them (NaN, 80-bit integers)."""
     if not _is_read(attempt) or attempt.raw.lstrip().startswith("{"):
-        return None  # what is all JSON needs no rebuilding
+        return None  # pure JSON needs no rebuilding
     try:
         arguments = orjson.loads(attempt.arguments) if isinstance(attempt.arguments, str) else attempt.arguments
         arguments = {key: _with_its_space(attempt.raw, key, value) for key, value in arguments.items()}
@@ -60,7 +60,7 @@ def rebuilt_call(attempt: Any) -> ToolCall | None:
 
 
 def _with_its_space(block: str, key: str, value: Any) -> Any:
-    """A text with the white space around it that was sampled and that the library stripped: the indentation of code."""
+    """Restore white space (such as code indentation) that was sampled around a text but stripped by the library."""
     if isinstance(value, str):
         for pattern in _VALUES:
             found = re.search(pattern.format(re.escape(key)), block, re.DOTALL)
@@ -70,5 +70,5 @@ def _with_its_space(block: str, key: str, value: Any) -> Any:
 
 
 def _is_read(attempt: Any) -> bool:
-    """Return whether the library found a complete call. It accepts any JSON value as a name."""
+    """Return whether the library found a complete call with a string as its name."""
     return attempt.status == "ok" and isinstance(attempt.name, str) and bool(attempt.name)

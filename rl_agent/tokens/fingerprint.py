@@ -1,7 +1,7 @@
-"""Canonical hashes of conversations: which recorded turns a request continues, and whether two requests are the same one.
+"""Canonical hashes of conversations: they find the recorded turns in a request and identify equal requests.
 
-A hash runs along the messages. An assistant's message enters it as the turn that it is, not as the text that the client
-echoes, so a client may write its history as it likes (key order, white space, block order) and stays on its chain.
+A hash runs along the messages. An assistant message enters it as its turn id, not as the text that the client echoes. A
+client that changes the form of its history (key order, white space, block order) therefore stays on its chain.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def digest(previous: bytes, *parts: str) -> bytes:
-    """One step of the running hash; parts are length-prefixed, so no two lists of parts collide."""
+    """Return the next step of the running hash. Parts are length-prefixed, so different lists do not collide."""
     state = blake2b(previous, digest_size=16)
     for part in parts:
         data = part.encode("utf-8", "surrogatepass")
@@ -28,15 +28,15 @@ def digest(previous: bytes, *parts: str) -> bytes:
 
 
 def tools_digest(tools: Sequence[ToolSpec]) -> bytes:
-    """Hash of the offered tools, in their order (the prompt shows them in it)."""
+    """Return the hash of the offered tools. Their order counts because the prompt shows it."""
     shown = [[t.name, t.namespace, t.kind.value, t.description, dict(t.parameters)] for t in tools]
     return blake2b(orjson.dumps(shown), digest_size=16).digest()
 
 
 def message_digest(previous: bytes, message: Message) -> bytes:
-    """The running hash after a message that is no recorded turn.
+    """Return the running hash after a message that is not a recorded turn.
 
-    White space around contents does not count: clients add a newline when they append to a message on a retry.
+    White space around contents is ignored: clients add a newline when they append to a message on a retry.
     """
     parts = [message.role.value, message.content.strip(), message.tool_call_id or ""]
     parts += [part for call in message.tool_calls for part in (call.id, call.name, call.raw)]
@@ -44,13 +44,13 @@ def message_digest(previous: bytes, message: Message) -> bytes:
 
 
 def turn_digest(previous: bytes, turn_id: str) -> bytes:
-    """The running hash after a recorded turn."""
+    """Return the running hash after a recorded turn."""
     return digest(previous, "turn", turn_id)
 
 
 def text_key(previous: bytes, message: Message) -> bytes:
-    """Names an assistant's message by what stands before it and what it visibly says, for echoes that carry no id.
+    """Return the key of an assistant message from its prefix and visible text, for echoes without an id.
 
-    White space does not count anywhere: clients trim lines and join paragraphs.
+    White space is ignored everywhere: clients trim lines and join paragraphs.
     """
     return digest(previous, "text", " ".join(message.content.split()), *(call.name for call in message.tool_calls))

@@ -1,4 +1,4 @@
-"""Forks: under which key a client files a request, and why a request could not continue recorded tokens."""
+"""Forks: the key of a request's chain, and the reasons why a request cannot continue recorded tokens."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ class ChainKey:
     """Client's description of a request."""
 
     agent: str = ""
-    """The client's id of the sub-agent or thread that asks; empty for the main one. Chains of two agents never mix."""
+    """The client's id of the calling sub-agent or thread. Empty for the main agent. Chains of two agents never mix."""
     kind: SegmentKind = SegmentKind.MAIN
 
 
 class ForkReason(StrEnum):
-    """Reason that a request is not simply the next turn of its chain. All but `branched` render a new root in full."""
+    """Reason why a request is not the next turn of its chain. All reasons but `branched` render a new root in full."""
 
     BRANCHED = "branched"
-    """The turn before it already has another continuation; recorded tokens are kept, and shared ones train once."""
+    """The previous turn already has another continuation. Recorded tokens are kept, and shared tokens train once."""
     COMPACTION = "compaction"
-    """A request to sum up that does not contain a recorded turn."""
+    """A request for a summary that does not contain a recorded turn."""
     COMPACTED = "compacted"
-    """The client replaced the history, by a summary as a rule."""
+    """The client replaced the history, usually by a summary."""
     NEW_CONVERSATION = "new_conversation"
-    """Another conversation under the same key: a sub-agent whose client does not say so."""
+    """Another conversation under the same key: a sub-agent that the client does not mark."""
     TOOLS_CHANGED = "tools_changed"
     SYSTEM_CHANGED = "system_changed"
     HISTORY_CHANGED = "history_changed"
-    """An earlier message differs from the one recorded."""
+    """An earlier message differs from its recorded version."""
     FOREIGN_ASSISTANT = "foreign_assistant"
-    """The new messages hold an assistant's message that the policy did not say."""
+    """The new messages contain an assistant message that the policy did not sample."""
     NOTHING_NEW = "nothing_new"
     """The request ends with the policy's own reply."""
     TEMPLATE_REFUSED = "template_refused"
@@ -51,16 +51,16 @@ class ForkReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RootForm:
-    """Key that tells conversations apart at their beginning."""
+    """Key that distinguishes conversations by their beginning."""
 
     tools: bytes
     system: bytes
     first: bytes
-    """Hash of the first message after the system's."""
+    """Hash of the first message after the system messages."""
 
     @classmethod
     def of(cls, conversation: Conversation) -> RootForm:
-        """The form of a conversation."""
+        """Return the form of a conversation."""
         head = list(takewhile(lambda m: m.role is Role.SYSTEM, conversation.messages))
         system = b""
         for message in head:
@@ -71,9 +71,9 @@ class RootForm:
 
 
 def why_new_root(known: Sequence[RootForm], form: RootForm, key: ChainKey, *, recognised: bool) -> ForkReason:
-    """Why a conversation of a known agent contains no recorded turn at its place.
+    """Return why a conversation of a known agent contains no recorded turn at its place.
 
-    `recognised`: it echoes a recorded turn, though after other messages.
+    `recognised`: the conversation echoes a recorded turn, but after different messages.
     """
     if key.kind is SegmentKind.COMPACTION:
         return ForkReason.COMPACTION

@@ -1,13 +1,13 @@
-"""The turns of one agent run as a tree: which recorded turn a request continues, and the exact prompt for it.
+"""Turns of one agent run as a tree: finds the recorded turn that a request continues, and builds the exact prompt.
 
 Invariants
-- A prompt is its parent's recorded tokens followed by rendered new messages (law 2). Recorded tokens are never rendered again;
-  where that is impossible a new root is rendered in full, and the fork is counted by reason.
-- What the client echoes only decides which turn is the parent: see `fingerprint`.
-- Paths from root to leaf become segments; a turn on several paths trains in the first one only (law 1).
-- Cost of a request: hashing its messages, rendering its new ones, one copy of the prompt.
+- A prompt is its parent's recorded tokens followed by the rendered new messages (law 2). Recorded tokens are never
+  rendered again. If that is impossible, a new root is rendered in full and the fork is counted by reason.
+- The client's echoes only decide which turn is the parent: see `fingerprint`.
+- Paths from root to leaf become segments. A turn on several paths trains only in the first one (law 1).
+- The cost of a request is hashing its messages, rendering its new messages and copying the prompt once.
 
-All methods are synchronous; the adapter's session calls them, one at a time.
+All methods are synchronous. The adapter's session calls one at a time.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Located:
-    """Position of a request in the tree. Two requests are the same exactly if their `fingerprint` is equal (law 7)."""
+    """Position of a request in the tree. Two requests are equal if and only if their `fingerprint` is equal (law 7)."""
 
     key: ChainKey
     conversation: Conversation
     fingerprint: bytes
     prompt_hash: bytes
-    """The running hash after the last message."""
+    """Running hash after the last message."""
     parent_id: str | None
-    """The deepest recorded turn that the request contains."""
+    """Deepest recorded turn in the request."""
     new_messages: tuple[Message, ...]
     """New messages after the parent turn, or the whole conversation for a root."""
     form: RootForm
@@ -66,14 +66,14 @@ class Located:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """The tokens to continue, and what the graph must know when the answer comes."""
+    """Tokens to continue, and the data that the graph needs to commit the reply."""
 
     turn_id: str
     kind: SegmentKind
     tokens: Int32
-    """[T] int32: the whole prompt."""
+    """[T] int32: the full prompt."""
     new_tokens: Int32
-    """[T] int32: its end that is new; all of it for a root."""
+    """[T] int32: the new tokens at its end. For a root, the full prompt."""
     parent_id: str | None
     fork: ForkReason | None
     located: Located
@@ -81,11 +81,11 @@ class Prompt:
 
 @dataclass(slots=True)
 class SessionGraph:
-    """See the file's docstring."""
+    """Turns of one agent run as a tree. See the module docstring."""
 
     renderer: Renderer
     max_segment_tokens: int | None = None
-    """Segments are cut here; None: never."""
+    """Maximum length of a segment; longer ones are cut. None: no limit."""
     forks: Counter[ForkReason] = field(default_factory=Counter)
     _nodes: dict[str, TurnNode] = field(default_factory=dict)
     _by_hash: dict[bytes, str] = field(default_factory=dict)
@@ -102,11 +102,11 @@ class SessionGraph:
 
     @property
     def turns(self) -> tuple[Turn, ...]:
-        """All turns, in the order of their commits."""
+        """Return all turns in order of commit."""
         return tuple(n.turn for n in self._nodes.values())
 
     def locate(self, key: ChainKey, conversation: Conversation) -> Located:
-        """Find the deepest recorded turn in a request. Changes nothing but which echoes were seen."""
+        """Find the deepest recorded turn in a request. Changes only which replies count as echoed."""
         form = RootForm.of(conversation)
         running = digest(b"", "agent", key.agent, form.tools.hex())
         parent_id: str | None = None
@@ -135,12 +135,12 @@ class SessionGraph:
         )
 
     def continue_or_fork(self, key: ChainKey, conversation: Conversation, located: Located | None = None) -> Prompt:
-        """The prompt for a request. Pass `located` where it is known, to save the hashing."""
+        """Return the prompt for a request. Pass `located` if known, to avoid hashing again."""
         at = located or self.locate(key, conversation)
         return self.continued(at) or self._rooted(at)
 
     def continued(self, at: Located) -> Prompt | None:
-        """The prompt, if the parent can be continued: only the new messages are rendered."""
+        """Return the prompt if the parent can be continued. Renders only the new messages."""
         if at.parent_id is None or not at.continues:
             return None
         parent = self._nodes[at.parent_id]
@@ -159,7 +159,7 @@ class SessionGraph:
     def _rooted(self, at: Located) -> Prompt:
         tokens = self.renderer.render(self._as_recorded(at.conversation))
         if not len(tokens):
-            raise LawError("an empty prompt: the renderer gave no token for a whole conversation")
+            raise LawError("empty prompt: the renderer returned no tokens for a conversation")
         return self._prompt(at, tokens, self._why_root(at), None)
 
     def _prompt(self, at: Located, new_tokens: Int32, fork: ForkReason | None, parent: TurnNode | None) -> Prompt:
@@ -176,7 +176,7 @@ class SessionGraph:
         )
 
     def _why_root(self, at: Located) -> ForkReason | None:
-        """Return the reason that a request starts a chain; None for the first request of its agent."""
+        """Return the reason that a request starts a chain, or None for the first request of its agent."""
         if at.parent_id is None:
             roots = self._roots.get(at.key.agent)
             return why_new_root(roots, at.form, at.key, recognised=self._knows(at.conversation)) if roots else None
@@ -185,9 +185,9 @@ class SessionGraph:
         return ForkReason.TEMPLATE_REFUSED if at.continues else ForkReason.FOREIGN_ASSISTANT
 
     def commit(self, prompt: Prompt, generation: Generation, parsed: ParsedReply, *, started_s: float = 0.0) -> Turn:
-        """Record a generation. The ids of `parsed.tool_calls` must be the ones that the client gets."""
+        """Record a generation. The ids of `parsed.tool_calls` must be the ids sent to the client."""
         if prompt.turn_id in self._nodes:
-            raise LawError(f"turn {prompt.turn_id} is committed twice")
+            raise LawError(f"turn {prompt.turn_id} was committed twice")
         turn = Turn(turn_id=prompt.turn_id, prompt_tokens=prompt.new_tokens, generation=generation, started_s=started_s)
         at = prompt.located
         parent = None if prompt.parent_id is None else self._nodes[prompt.parent_id]
@@ -201,9 +201,8 @@ class SessionGraph:
             agent=at.key.agent,
             has_reasoning=(parent is not None and parent.has_reasoning) or parsed.reasoning is not None,
         )
-        names = _names(
-            turn.turn_id, at.prompt_hash, reply
-        )  # before the first change: a turn is in the graph whole or not at all
+        # computed before the first change, so that a turn is recorded completely or not at all
+        names = _names(turn.turn_id, at.prompt_hash, reply)
         node.supersede(n for n in self._nodes.values() if n.parent is parent and n.agent == node.agent)
         self._nodes[turn.turn_id] = node
         if parent is not None:
@@ -223,15 +222,15 @@ class SessionGraph:
         return turn_id in self._nodes
 
     def delivered(self, turn_id: str) -> None:
-        """The client has the whole reply of this turn."""
+        """Record that the client received the whole reply of this turn."""
         self._nodes[turn_id].delivered = True
 
     def lose(self, prompt: Prompt, tokens: int, reason: ExclusionReason) -> None:
-        """Account for sampled tokens that never became a turn."""
+        """Count sampled tokens that never became a turn."""
         self._lost.append((prompt.turn_id, tokens, reason))
 
     def export(self) -> tuple[list[Segment], Ledger]:
-        """The training samples and the balanced ledger. Raises LawError."""
+        """Return the training samples and the balanced ledger. Raises LawError."""
         ledger = Ledger()
         for turn_id, tokens, reason in self._lost:
             ledger.sample(turn_id, tokens)
@@ -245,21 +244,21 @@ class SessionGraph:
         return segments, ledger
 
     def replies(self) -> Mapping[str, Message]:
-        """Each turn's reply as it was parsed, in the order of the commits."""
+        """Return the parsed reply of each turn in order of commit."""
         return {turn_id: node.reply for turn_id, node in self._nodes.items()}
 
     def kinds(self) -> Mapping[str, SegmentKind]:
-        """Each turn's kind."""
+        """Return the kind of each turn."""
         return {turn_id: node.kind for turn_id, node in self._nodes.items()}
 
     def _kind(self, at: Located, parent: TurnNode | None) -> SegmentKind:
-        """A request of a chain that was found to be a sub-agent's stays one, though its client does not say so."""
+        """Return the kind of a request. A sub-agent's chain keeps its kind even if the client does not mark it."""
         if parent is not None and parent.kind is SegmentKind.SUBAGENT and at.key.kind is SegmentKind.MAIN:
             return SegmentKind.SUBAGENT
         return at.key.kind
 
     def _recognise(self, before: bytes, message: Message) -> str | None:
-        """The turn that an echoed assistant's message is: by its own id, by a call's id, or by what it says at its place."""
+        """Return the turn that an assistant message echoes: by turn id, by a call's id, or by its text and position."""
         if message.turn_id in self._nodes:
             return message.turn_id
         for call in message.tool_calls:
@@ -275,7 +274,7 @@ class SessionGraph:
         )
 
     def _as_recorded(self, conversation: Conversation) -> Conversation:
-        """The conversation with each echo that carries a known id replaced by what the policy said (clients reformat)."""
+        """Replace each echo with a known id by the recorded reply, because clients reformat."""
         if not self._nodes:
             return conversation
         messages = tuple(self._recorded(m) for m in conversation.messages)
@@ -292,7 +291,7 @@ class SessionGraph:
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """Under what a turn is found again; see the fields of `SessionGraph`."""
+    """Keys that find a turn again. See the fields of `SessionGraph`."""
 
     place: bytes
     texts: tuple[bytes, ...]
@@ -300,11 +299,11 @@ class _Names:
 
 
 def _names(turn_id: str, prompt_hash: bytes, reply: Message) -> _Names:
-    """A reply that the client got as raw text may come back with the reasoning in it told apart."""
+    """Return a turn's keys. A client may split the reasoning from a reply that it got as raw text."""
     reasoning, rest = told_apart(reply.content)
     spoken = replace(reply, content=rest)
     forms = (reply,) if reasoning is None else (reply, spoken)
-    words = forms if rest.strip() else (reply,)  # nothing is said in many places
+    words = forms if rest.strip() else (reply,)  # an empty text would match many turns
     return _Names(
         place=turn_digest(prompt_hash, turn_id),
         texts=tuple(text_key(prompt_hash, form) for form in forms),
@@ -313,7 +312,7 @@ def _names(turn_id: str, prompt_hash: bytes, reply: Message) -> _Names:
 
 
 def _in_call_order(messages: Sequence[Message], reply: Message) -> tuple[Message, ...]:
-    """Tool results in the order of their calls (clients send them as they finish), with the tools' names filled in."""
+    """Put tool results in the order of their calls (clients send them as they finish) and fill in the tools' names."""
     order = {call.id: i for i, call in enumerate(reply.tool_calls)}
     names = {call.id: call.name for call in reply.tool_calls}
     results = sorted((m for m in messages if m.tool_call_id in order), key=lambda m: order[m.tool_call_id or ""])

@@ -1,8 +1,8 @@
-"""From the tree of turns to segments: one linear token sequence for each path from a root to a leaf.
+"""Conversion of the tree of turns to segments: one linear token sequence per path from a root to a leaf.
 
-Turns that do not count (thrown away by the client, never delivered) are taken out first, with their reason in the ledger. A
-turn on several paths trains in the first path and is context in the others. What lies beyond `max_tokens` of its path is cut off:
-the context of a later token cannot be left out, for it would be another context than the one it was sampled in.
+Turns that do not count (discarded by the client, never delivered) are removed first, with their reason in the ledger. A
+turn on several paths trains in the first path and is context in the others. Tokens beyond `max_tokens` are cut at the
+end of the path, because later tokens must keep the context in which they were sampled.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class TurnNode:
-    """A turn in the tree, and what became of its reply."""
+    """A turn in the tree, and the fate of its reply."""
 
     turn: Turn
     kind: SegmentKind
@@ -35,7 +35,7 @@ class TurnNode:
     new_messages: tuple[Message, ...]
     agent: str
     has_reasoning: bool
-    """This turn or one before it has reasoning."""
+    """True if this turn or an earlier turn of the chain has reasoning."""
     children: int = 0
     delivered: bool = False
     acknowledged: bool = False
@@ -44,7 +44,7 @@ class TurnNode:
     """The client sent the same prompt again, perhaps longer, without this reply."""
 
     def path(self) -> list[TurnNode]:
-        """From the root to here."""
+        """Return the nodes from the root to this node."""
         nodes: list[TurnNode] = []
         node: TurnNode | None = self
         while node is not None:
@@ -53,11 +53,11 @@ class TurnNode:
         return nodes[::-1]
 
     def path_tokens(self) -> Int32:
-        """[T] int32: all recorded tokens up to the end of this turn."""
+        """Return all recorded tokens up to the end of this turn as [T] int32."""
         return np.concatenate([part for n in self.path() for part in (n.turn.prompt_tokens, n.turn.generation.tokens)])
 
     def supersede(self, siblings: Iterable[TurnNode]) -> None:
-        """Mark those earlier siblings whose prompt this turn's repeats: the client dropped their replies."""
+        """Mark the earlier siblings whose prompt this turn repeats: the client dropped their replies."""
         if self.kind is SegmentKind.COMPACTION:
             return
         for other in siblings:
@@ -65,7 +65,7 @@ class TurnNode:
                 other.superseded = True
 
     def exclusion(self) -> ExclusionReason | None:
-        """Return the reason that this turn is excluded. A reply that was used always counts."""
+        """Return the reason that this turn is excluded, or None. A reply that was used always counts."""
         if self.children or self.acknowledged:
             return None
         if not self.delivered:
@@ -74,7 +74,7 @@ class TurnNode:
 
 
 def linearize(nodes: Sequence[TurnNode], ledger: Ledger, *, max_tokens: int | None = None) -> list[Segment]:
-    """The segments of all counting turns; every turn enters the ledger."""
+    """Return the segments of all turns that count. Every turn enters the ledger."""
     counting: list[TurnNode] = []
     for node in nodes:
         tokens = len(node.turn.generation.tokens)
@@ -86,7 +86,7 @@ def linearize(nodes: Sequence[TurnNode], ledger: Ledger, *, max_tokens: int | No
             ledger.exclude(node.turn.turn_id, reason, tokens)
     inner = {id(n.parent) for n in counting}
     leaves = [n for n in counting if id(n) not in inner]
-    leaves.sort(key=lambda n: n.kind is not SegmentKind.MAIN)  # stable: the main path gets the shared turns
+    leaves.sort(key=lambda n: n.kind is not SegmentKind.MAIN)  # stable sort: shared turns train in the main path
     trained: set[str] = set()
     segments = [_segment(leaf, trained, ledger, max_tokens) for leaf in leaves]
     return [s for s in segments if s.trained]
@@ -124,7 +124,7 @@ def _segment(leaf: TurnNode, trained: set[str], ledger: Ledger, max_tokens: int 
 
 
 def _repeats(later: tuple[Message, ...], earlier: tuple[Message, ...]) -> bool:
-    """Return whether `later` starts with `earlier`, without a reply to it. The last message of `earlier` may be longer in `later`."""
+    """Return whether `later` repeats `earlier` without a reply to it. The last message may be longer in `later`."""
     if len(later) < len(earlier) or not earlier:
         return False
     if len(later) > len(earlier) and later[len(earlier)].role is Role.ASSISTANT:

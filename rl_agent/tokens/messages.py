@@ -1,6 +1,6 @@
-"""Canonical messages: what every dialect is parsed into and every renderer reads.
+"""Canonical messages: the format between dialects and renderers.
 
-Adapters turn a vendor's request into `Message`s; renderers turn `Message`s into token ids. Both meet only here.
+Adapters parse a vendor's request into `Message`s. Renderers convert `Message`s to token ids.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class Role(StrEnum):
     """Role of a message."""
 
     SYSTEM = "system"
-    """Instructions of the agent program; may also stand in the middle of a conversation."""
+    """Instructions of the agent program. May also occur in the middle of a conversation."""
     USER = "user"
-    """The task, and everything the agent program says in the user's name."""
+    """The task, and all messages that the agent program sends as the user."""
     ASSISTANT = "assistant"
     """The policy."""
     TOOL = "tool"
@@ -37,7 +37,7 @@ class ToolKind(StrEnum):
     FUNCTION = "function"
     """A JSON object."""
     CUSTOM = "custom"
-    """Free text (Codex's apply_patch); shown to the policy as a function with the one string parameter `input`."""
+    """Free text (Codex's apply_patch). The policy sees a function with `input` as its only string parameter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class ToolSpec:
     """JSON schema of the input, as the client sent it."""
     kind: ToolKind = ToolKind.FUNCTION
     namespace: str | None = None
-    """Set for tools that the client groups (Codex's namespaced tools); goes back with each call."""
+    """Group of the tool at the client (Codex's namespaced tools). It is sent back with each call."""
 
     @property
     def size(self) -> int:
@@ -60,13 +60,13 @@ class ToolSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
-    """One call that the policy made."""
+    """A call made by the policy."""
 
     id: str
-    """Unique in the session; made by the adapter, empty as parsed."""
+    """Unique in the session. The adapter sets it; parsers leave it empty."""
     name: str
     arguments: Mapping[str, Any] | None
-    """Parsed input; None when the text is not a JSON object."""
+    """Parsed input, or None if the text is not a JSON object."""
     raw: str
     """The input exactly as sampled."""
 
@@ -78,17 +78,17 @@ class Message:
     role: Role
     content: str = ""
     reasoning: str | None = None
-    """Assistant only; None means that none was given."""
+    """Assistant only. None: no reasoning."""
     tool_calls: tuple[ToolCall, ...] = ()
     """Assistant only."""
     tool_call_id: str | None = None
-    """Tool only: which call this answers."""
+    """Tool only: id of the answered call."""
     tool_name: str | None = None
-    """Tool only: the name of the tool that was called."""
+    """Tool only: name of the called tool."""
     failed: bool = False
     """Tool only: the agent program marked the result as an error. No renderer shows it."""
     turn_id: str | None = None
-    """Assistant only: the turn that the client says this is (from an item id or a thinking signature); None: it does not say."""
+    """Assistant only: turn id given by the client (from an item id or a thinking signature). None: not given."""
 
     @property
     def size(self) -> int:
@@ -99,7 +99,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversation:
-    """A whole request in canonical form."""
+    """A complete request in canonical form."""
 
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...] = ()
@@ -118,10 +118,10 @@ class ParsedReply:
     reasoning: str | None = None
     tool_calls: tuple[ToolCall, ...] = ()
     ill_formed: bool = False
-    """A tool call was begun but cannot be read (bad JSON, cut off); `content` then holds its raw text."""
+    """A tool call is invalid (bad JSON, truncated). `content` then contains its raw text."""
     truncated: bool = False
     """The token limit ended the reply."""
 
     def as_message(self) -> Message:
-        """The reply as the assistant's message."""
+        """Return the reply as an assistant message."""
         return Message(role=Role.ASSISTANT, content=self.content, reasoning=self.reasoning, tool_calls=self.tool_calls)

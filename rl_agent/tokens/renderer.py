@@ -1,7 +1,7 @@
-"""The contract of renderers: conversations to token ids, sampled token ids back to replies.
+"""Contract of renderers: convert conversations to token ids, and sampled token ids to replies.
 
-A prompt is rendered in full once, at the start of a chain. After that only `bridge` is called: it renders what is new, so
-that recorded tokens are never rendered again (law 2).
+A prompt is rendered in full once, at the start of a chain. After that only `bridge` is called. It renders only new
+messages, so that recorded tokens are never rendered again (law 2).
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ if TYPE_CHECKING:
 
 
 class Renderer(Protocol):
-    """Converts between messages and token ids for one model. Stateless for callers; safe to call from several threads."""
+    """Converts between messages and token ids for one model. Stateless for callers and thread-safe."""
 
     @property
     def stop_token_ids(self) -> tuple[int, ...]:
-        """Tokens that end the policy's turn; generation stops after sampling one."""
+        """Return the tokens that end the policy's turn. Generation stops after sampling one of them."""
 
     def render(self, conversation: Conversation) -> Int32:
-        """[T] int32: the full prompt, generation prompt included."""
+        """Return the full prompt, including the generation prompt, as [T] int32."""
 
     def bridge(
         self, last: Turn, new_messages: Sequence[Message], *, tools: Sequence[ToolSpec], has_reasoning: bool
     ) -> Int32 | None:
-        """[T] int32: what follows the recorded tokens of a chain whose last turn is `last`.
+        """Return the tokens after the recorded tokens of a chain whose last turn is `last`, as [T] int32.
 
-        That is: the close of a turn that was cut off, `new_messages` (no assistant's), and the generation prompt. The cost
-        does not depend on the length of the chain. None means that the model's template cannot go on from here (it would
-        write earlier turns differently): the caller forks. `has_reasoning`: some turn of the chain has reasoning.
+        They are the end of a truncated turn, `new_messages` (none from the assistant), and the generation prompt. The
+        cost does not depend on the length of the chain. Returns None if the template would write earlier turns
+        differently; the caller then forks. `has_reasoning`: some turn of the chain has reasoning.
         """
 
     def parse(
         self, tokens: Int32, finish_reason: FinishReason, *, prompt_tokens: Int32, tools: Sequence[ToolSpec] = ()
     ) -> ParsedReply:
-        """Read a reply in sampled tokens. Never raises on what the policy says: a broken call is reported as `ill_formed`.
+        """Parse a reply from sampled tokens. Never raises on its text: an invalid call is reported as `ill_formed`.
 
-        `prompt_tokens` are the last tokens before the sampled ones; a generation prompt may have opened the reasoning. `tools`
-        tell formats without types (XML) whether `5` is a number.
+        `prompt_tokens` are the last tokens before the sampled tokens; a generation prompt may have opened the
+        reasoning. In formats without types (XML), `tools` decide whether `5` is a number.
         """
 
     def text(self, tokens: Int32) -> str:
-        """The text of tokens, special tokens included."""
+        """Decode tokens, including special tokens."""

@@ -1,4 +1,4 @@
-"""The contract of reply parsers, for models whose replies the template renderer cannot read by itself."""
+"""Contract of reply parsers, for models whose replies the template renderer cannot parse itself."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 
 
 class ReplyParser(Protocol):
-    """Reads the text of one reply."""
+    """Parser for the text of one reply."""
 
     def parse(self, text: str, *, truncated: bool, in_reasoning: bool, tools: Sequence[ToolSpec]) -> ParsedReply:
-        """`text` is without its stop token; `in_reasoning`: the prompt had opened the reasoning. Never raises on what the policy says."""
+        """Parse a reply without stop token. Never raises on its text. `in_reasoning`: the prompt opened reasoning."""
 
 
 class TaggedParser:
-    """`<think>` reasoning and `<tool_call>` blocks of JSON."""
+    """Parser for `<think>` reasoning and `<tool_call>` blocks of JSON."""
 
     def parse(self, text: str, *, truncated: bool, in_reasoning: bool, tools: Sequence[ToolSpec]) -> ParsedReply:
         """See `ReplyParser`."""
-        del tools  # JSON says its own types
+        del tools  # JSON values have types
         return parse_tagged(text, truncated=truncated, in_reasoning=in_reasoning)

@@ -1,4 +1,4 @@
-"""A segment: one linear token sequence for training."""
+"""Segments: linear token sequences for training."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rl_agent.tokens.turn import Bool, Float32, Int32
 
 NOT_SAMPLED = -1
-"""The weight version of a token that the policy did not sample."""
+"""Weight version of a token that the policy did not sample."""
 
 
 class SegmentKind(StrEnum):
@@ -23,14 +23,14 @@ class SegmentKind(StrEnum):
     MAIN = "main"
     """The conversation that solves the task."""
     SUBAGENT = "subagent"
-    """A conversation that the agent program started beside it."""
+    """A conversation that the agent program started in parallel."""
     COMPACTION = "compaction"
-    """The reply that sums up a history."""
+    """A reply that summarizes a history."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """Aligned arrays of one length T; `loss_mask` is true exactly where the policy sampled and the token trains."""
+    """Aligned arrays of length T. `loss_mask` is true exactly where the policy sampled a token that trains."""
 
     kind: SegmentKind
     tokens: Int32
@@ -43,13 +43,13 @@ class Segment:
     def __post_init__(self) -> None:
         lengths = {len(a) for a in (self.tokens, self.loss_mask, self.rollout_logprobs, self.weight_versions)}
         if len(lengths) != 1:
-            raise LawError(f"arrays of a segment differ in length: {sorted(lengths)}")
+            raise LawError(f"segment: arrays differ in length: {sorted(lengths)}")
         if self.loss_mask.dtype != np.bool_:
-            raise LawError(f"loss_mask must be bool, got {self.loss_mask.dtype}")
+            raise LawError(f"segment: loss_mask must be bool, got {self.loss_mask.dtype}")
         if len(self.loss_mask) and self.loss_mask[0]:
-            raise LawError("the first token of a segment cannot train: nothing precedes it")
+            raise LawError("segment: the first token cannot train because no token precedes it")
 
     @property
     def trained(self) -> int:
-        """Number of tokens that train."""
+        """Return the number of tokens that train."""
         return int(self.loss_mask.sum())

@@ -1,7 +1,7 @@
-"""Reads a reply with `<think>` reasoning and `<tool_call>` blocks of JSON (Hermes and Qwen style), strictly.
+"""Strict parsing of replies with `<think>` reasoning and `<tool_call>` blocks of JSON (Hermes and Qwen style).
 
-A call is either read exactly or reported as ill-formed; nothing is repaired, and no shortened value passes as good. The end
-of a call is where its JSON ends, so an argument may hold `</tool_call>`.
+A call is either parsed exactly or reported as ill-formed. Nothing is repaired, and a truncated value is never accepted.
+A call ends where its JSON ends, so an argument may contain `</tool_call>`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CALL_OPEN: Final = "<tool_call>"
 CALL_CLOSE: Final = "</tool_call>"
 _WHITE: Final = " \t\r\n"
 _MAX_BROKEN: Final = 100
-"""After so many unreadable calls the rest of a reply is text: each one costs a look at all that stands before it."""
+"""Maximum invalid calls. The rest of the reply is text, because each call costs a scan of the text before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class JsonValue:
 
 
 def parse_tagged(text: str, *, truncated: bool, in_reasoning: bool = False) -> ParsedReply:
-    """Read `text`, a reply without its stop token. `in_reasoning`: the prompt had already opened the reasoning."""
+    """Parse `text`, a reply without its stop token. `in_reasoning`: the prompt already opened the reasoning."""
     reasoning, rest, closed = split_reasoning(text, in_reasoning)
     content: list[str] = []
     calls: list[ToolCall] = []
@@ -66,7 +66,7 @@ def reasoning_is_open(text: str) -> bool:
 
 
 def split_reasoning(text: str, in_reasoning: bool) -> tuple[str | None, str, bool]:
-    """(reasoning, rest, whether the reasoning is closed). `in_reasoning`: the prompt had already opened it."""
+    """Return (reasoning, rest, whether the reasoning is closed). `in_reasoning`: the prompt already opened it."""
     if not in_reasoning:
         stripped = text.lstrip(_WHITE)
         if not stripped.startswith(THINK_OPEN):
@@ -77,13 +77,13 @@ def split_reasoning(text: str, in_reasoning: bool) -> tuple[str | None, str, boo
 
 
 def told_apart(text: str) -> tuple[str | None, str]:
-    """(reasoning, rest) of a text that begins with closed reasoning; (None, all of it) of any other."""
+    """Return (reasoning, rest) of a text that starts with closed reasoning, else (None, text)."""
     reasoning, rest, closed = split_reasoning(text, in_reasoning=False)
     return (reasoning, rest) if closed else (None, text)
 
 
 def _read_call(text: str, start: int) -> tuple[ToolCall | None, int]:
-    """The call whose text begins at `start`, and where it ends. An unreadable one ends at its closing tag or with the text."""
+    """Return the call at `start` and its end. An invalid call ends at its closing tag or with the text."""
     opened = _skip_white(text, start)
     try:
         fields, end = read_object(text, opened)
@@ -98,7 +98,7 @@ def _read_call(text: str, start: int) -> tuple[ToolCall | None, int]:
 
 
 def call_of(fields: Mapping[str, JsonValue]) -> ToolCall | None:
-    """The call that an object with `name` and `arguments` is; None if it is none."""
+    """Return the call in an object with `name` and `arguments`, or None if it is not a call."""
     name = fields.get("name")
     arguments = fields.get("arguments")
     if name is None or not isinstance(name.value, str) or not name.value or arguments is None:
@@ -107,7 +107,7 @@ def call_of(fields: Mapping[str, JsonValue]) -> ToolCall | None:
         return None
     if isinstance(arguments.value, dict):
         return ToolCall(id="", name=name.value, arguments=arguments.value, raw=arguments.raw)
-    if isinstance(arguments.value, str):  # the arguments as a JSON text, as some models write them
+    if isinstance(arguments.value, str):  # some models write the arguments as a JSON string
         try:
             inner = json.loads(arguments.value)
         except (ValueError, RecursionError):
@@ -127,7 +127,7 @@ def is_portable(raw: str) -> bool:
 
 
 def read_object(text: str, start: int) -> tuple[dict[str, JsonValue], int]:
-    """The fields of the JSON object at `start` with the raw text of each value. Raises ValueError, also for a double key."""
+    """Return the fields of the JSON object at `start` with raw texts. Raises ValueError, also for duplicate keys."""
     decoder = json.JSONDecoder(parse_constant=_refuse)
     if not text.startswith("{", start):
         raise ValueError("not an object")
@@ -154,7 +154,7 @@ def read_object(text: str, start: int) -> tuple[dict[str, JsonValue], int]:
 
 
 def _refuse(constant: str) -> Any:
-    raise ValueError(f"{constant} is not JSON")  # NaN and Infinity, which Python would take
+    raise ValueError(f"{constant} is not JSON")  # Python would accept NaN and Infinity
 
 
 def _skip_white(text: str, position: int) -> int:
@@ -164,8 +164,8 @@ def _skip_white(text: str, position: int) -> int:
 
 
 def _closing_end(text: str, start: int) -> int:
-    """After the closing tag that ends the broken call begun before `start`; a next opening tag or the text's end also ends it."""
+    """Return the end of the broken call's closing tag, else the next opening tag or the end of the text."""
     following = text.find(CALL_OPEN, start)
     limit = following if following >= 0 else len(text)
-    close = text.find(CALL_CLOSE, start, limit)  # looked for up to there only: many openings are read in one pass
+    close = text.find(CALL_CLOSE, start, limit)  # the limit keeps the scan of many openings linear
     return close + len(CALL_CLOSE) if close >= 0 else limit

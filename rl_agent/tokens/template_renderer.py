@@ -1,8 +1,8 @@
-"""A renderer for any model with a Hugging Face chat template.
+"""Renderer for any model with a Hugging Face chat template.
 
-`bridge` renders the new messages behind an anchor (a user and an assistant message that stand for the chain so far) and keeps
-what follows the anchor's end of turn. The first time a sequence of roles comes up, the result is compared, token by token,
-with a full render; templates for which it does not hold get None, and the caller forks.
+`bridge` renders the new messages after an anchor (a user and an assistant message that replace the chain so far) and
+keeps the text after the anchor's end of turn. For each new sequence of roles, the result is compared token by token
+with a full render. If they differ, `bridge` returns None and the caller forks.
 """
 
 from __future__ import annotations
@@ -34,30 +34,30 @@ if TYPE_CHECKING:
 _THOUGHT: Final = "thought-2e85d0"
 _LONG: Final = 32_768
 _TAIL: Final = 64
-"""Prompt tokens read to see whether the generation prompt opens the reasoning; such openings are a few tokens long."""
+"""Number of prompt tokens searched for an opened reasoning. Such openings are a few tokens long."""
 
 _LOOK: Final = ToolSpec(
     name="look",
     description="Shows a file.",
     parameters={"type": "object", "properties": {"path": {"type": "string"}}},
 )
-"""Stands for the offered tools where a template's form is looked at: theirs are long."""
+"""Replaces the offered tools, which are long, when the template is probed."""
 
 
 class TemplateRenderer:
-    """Renders with the chat template of `model_folder`; reads `<think>` and `<tool_call>` replies."""
+    """Renders with the chat template of `model_folder`. Parses `<think>` and `<tool_call>` replies."""
 
     def __init__(
         self, model_folder: Path, *, keep_reasoning: bool = True, reply_parser: ReplyParser | None = None
     ) -> None:
-        """`keep_reasoning`: earlier reasoning stays in the prompt even where the template would drop it at a new user message.
+        """`keep_reasoning`: keep earlier reasoning in the prompt even if the template drops it at a new user message.
 
-        `reply_parser`: reads replies that are not in our tagged form.
+        `reply_parser`: parser for replies that are not in the tagged form.
         """
         self._hf: Any = load_tokenizer(model_folder)
         if not self._hf.chat_template:
             raise ConfigError(
-                f"the tokenizer in {model_folder} has no chat template. Remedy: add chat_template.jinja to it."
+                f"{model_folder}: the tokenizer has no chat template. Add chat_template.jinja to the folder."
             )
         self._keep_reasoning = keep_reasoning
         self._given_parser = reply_parser
@@ -72,11 +72,11 @@ class TemplateRenderer:
 
     @property
     def stop_token_ids(self) -> tuple[int, ...]:
-        """The end-of-turn token and whatever else the tokenizer and generation_config.json call an end."""
+        """Return the end-of-turn token and all other end tokens of the tokenizer and generation_config.json."""
         return self._stop_ids
 
     def render(self, conversation: Conversation) -> Int32:
-        """[T] int32: the full prompt."""
+        """Return the full prompt as [T] int32."""
         return self._encode(self._template(conversation.messages, conversation.tools, prompt=True))
 
     def bridge(
@@ -98,7 +98,7 @@ class TemplateRenderer:
     def parse(
         self, tokens: Int32, finish_reason: FinishReason, *, prompt_tokens: Int32, tools: Sequence[ToolSpec] = ()
     ) -> ParsedReply:
-        """Read a reply."""
+        """Parse a reply."""
         ids = tokens[:-1] if len(tokens) and int(tokens[-1]) in self._stop_ids else tokens
         opened = reasoning_is_open(self._after_last_stop(self.text(prompt_tokens[-_TAIL:])))
         text, cut = self.text(ids), finish_reason is not FinishReason.STOP
@@ -108,24 +108,24 @@ class TemplateRenderer:
         return ParsedReply(content=text.strip(), ill_formed=True, truncated=cut)
 
     def require_readable_calls(self) -> None:
-        """Raise ConfigError unless calls that the template writes are read back as they are."""
+        """Raise ConfigError unless the parser recovers calls written by the template."""
         call = ToolCall(id="call0", name="look", arguments={"path": "a b.py"}, raw='{"path": "a b.py"}')
         text = self._reply_text(ParsedReply(content=MARK, tool_calls=(call,)), (_LOOK,))
         read = self._parser.parse(text, truncated=False, in_reasoning=False, tools=(_LOOK,)).tool_calls
         if [(c.name, c.arguments) for c in read] != [(call.name, call.arguments)]:
             raise ConfigError(
-                f"the chat template of {self._hf.name_or_path} writes a tool call as {text!r}, in which the parser reads "
-                f"{[(c.name, c.raw) for c in read]}. Remedy: model.tool_parser (a parser of vLLM) or model.renderer (a family)."
+                f"{self._hf.name_or_path}: the chat template writes a tool call as {text!r}, parsed as "
+                f"{[(c.name, c.raw) for c in read]}. Set model.tool_parser (vLLM parser) or model.renderer (family)."
             )
 
     def _reply_text(self, reply: ParsedReply, tools: Sequence[ToolSpec]) -> str:
-        """Return how the template renders a reply, from its content to its end of turn."""
+        """Return a reply as rendered by the template, from its content to its end of turn."""
         text = self._template((_anchor(())[0], reply.as_message()), tools, prompt=False)
         start = max(text.find(reply.content) if reply.content else text.rfind(_anchor(())[0].content), 0)
         return text[start:].partition(self._end_of_turn)[0]
 
     def _is_whole(self, text: str, parsed: ParsedReply, tools: Sequence[ToolSpec]) -> bool:
-        """Return whether the re-rendered calls have every letter of the sampled calls. A parser may truncate a value or close a call."""
+        """Return whether the re-rendered calls have every sampled letter. Parsers may truncate or close calls."""
         try:
             again = self._reply_text(ParsedReply(content=MARK, tool_calls=parsed.tool_calls), tools)
         except ConfigError:
@@ -133,12 +133,12 @@ class TemplateRenderer:
         return is_whole(text, parsed, again)
 
     def text(self, tokens: Int32) -> str:
-        """The text of tokens, special tokens included."""
+        """Decode tokens, including special tokens."""
         text: str = self._encoder.decode(tokens.tolist(), skip_special_tokens=False)
         return text
 
     def tokens(self, text: str) -> Int32:
-        """[T] int32: the tokens of a text, in which special tokens are special."""
+        """Encode a text as [T] int32, including its special tokens."""
         return self._encode(text)
 
     def _encode(self, text: str) -> Int32:
@@ -149,7 +149,7 @@ class TemplateRenderer:
     def _ids(self, piece: str) -> list[int]:
         if len(piece) < _LONG:
             ids: list[int] = self._encoder.encode(piece, add_special_tokens=False).ids
-        else:  # the same tokens, made without holding the interpreter: other sessions go on
+        else:  # same tokens, but the GIL is released for other sessions
             ids = self._encoder.encode_batch_fast([piece], add_special_tokens=False)[0].ids
         return ids
 
@@ -163,8 +163,8 @@ class TemplateRenderer:
         except (TemplateError, TypeError, ValueError) as error:
             roles = ", ".join(d["role"] for d in dicts)
             raise ConfigError(
-                f"the chat template of {self._hf.name_or_path} refuses a conversation of {roles}: {error}. "
-                "Remedy: take a template that allows it, or a family renderer."
+                f"{self._hf.name_or_path}: the chat template rejects a conversation of {roles}: {error}. "
+                "Use a template that allows it, or a family renderer."
             ) from error
         return text
 
@@ -173,14 +173,14 @@ class TemplateRenderer:
         return shown_message(message, self._guard, role=Role.USER if late else None)
 
     def _suffix(self, new_messages: Sequence[Message]) -> str | None:
-        """The text after the anchor's end of turn, up to the generation prompt's end."""
+        """Return the text after the anchor's end of turn, up to the end of the generation prompt."""
         text = self._template((*_anchor(new_messages), *new_messages), (), prompt=True)
         start = text.find(MARK)
         end = text.find(self._end_of_turn, start) if start >= 0 else -1
         return text[end + len(self._end_of_turn) :] if end >= 0 else None
 
     def _close(self, last: Turn) -> str:
-        """Return the tokens that end a truncated turn; empty for a complete turn."""
+        """Return the text that ends a truncated turn, or an empty string for a complete turn."""
         tokens = last.generation.tokens
         if len(tokens) and int(tokens[-1]) in self._stop_ids:
             return ""
@@ -192,7 +192,7 @@ class TemplateRenderer:
         return text[end:]
 
     def _holds(self, new_messages: Sequence[Message], tools: Sequence[ToolSpec]) -> bool:
-        """Return whether a full render of a chain, with tools and a system message, ends in exactly the bridge's tokens."""
+        """Return whether a full render of a chain with tools and a system message ends in the bridge's tokens."""
         head = (Message(role=Role.SYSTEM, content="Be brief."), *_anchor(new_messages))
         full = self._template((*head, *new_messages), tools, prompt=True)
         suffix = self._suffix(new_messages)
@@ -213,19 +213,19 @@ class TemplateRenderer:
         found = tuple(dict.fromkeys(int(i) for i in ids if i is not None))
         if not found:
             raise ConfigError(
-                f"the tokenizer {self._hf.name_or_path} has no eos_token. Remedy: set it to the end-of-turn token."
+                f"{self._hf.name_or_path}: the tokenizer has no eos_token. Set it to the end-of-turn token."
             )
         return found
 
     def _find_end_of_turn(self) -> str:
-        """The stop token that the template writes behind an assistant's message."""
+        """Return the stop token that the template writes after an assistant message."""
         text = self._template(_anchor(()), (), prompt=False)
         after = text[text.find(MARK) :]
         places = [(after.find(stop), stop) for stop in self._stop_texts if stop in after]
         if not places:
             raise ConfigError(
-                f"the chat template of {self._hf.name_or_path} ends an assistant's turn with {after[len(MARK) :]!r}, which is none "
-                f"of its stop tokens {self._stop_texts}. Remedy: set eos_token to the end-of-turn token."
+                f"{self._hf.name_or_path}: the chat template ends an assistant's turn with {after[len(MARK) :]!r}, not "
+                f"with one of the stop tokens {self._stop_texts}. Set eos_token to the end-of-turn token."
             )
         return str(min(places)[1])
 
@@ -240,7 +240,7 @@ class TemplateRenderer:
 
 
 def _anchor(new_messages: Sequence[Message]) -> tuple[Message, Message]:
-    """Return a placeholder for the chain so far. It must contain the calls that the new messages answer."""
+    """Return messages that replace the chain so far. They contain the calls that the new messages answer."""
     calls = tuple(
         ToolCall(id=m.tool_call_id or f"call{i}", name=m.tool_name or "tool", arguments={}, raw="{}")
         for i, m in enumerate(new_messages)

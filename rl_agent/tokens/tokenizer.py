@@ -1,4 +1,4 @@
-"""The tokenizer of a model folder, and what the folder says of the ends of a reply."""
+"""Tokenizer and end tokens of a model folder."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 _GENERIC: Final = "TokenizersBackend"
 """Class that transformers 5 writes for a tokenizer that consists of `tokenizer.json` alone."""
-_REMEDY: Final = "Remedy: point the model at a Hugging Face folder."
+_REMEDY: Final = "Set model.path to a Hugging Face model folder."
 
 
 def load_tokenizer(model_folder: Path) -> Any:
-    """What `AutoTokenizer` gives for it. Raises ConfigError where there is none.
+    """Return the tokenizer that `AutoTokenizer` returns. Raises ConfigError if there is none.
 
-    A folder that names the generic class gets it directly: `AutoTokenizer` imports torch and most of transformers, some eight
-    seconds of a processor in each process, to find the same.
+    If the folder names the generic class, that class is used directly: `AutoTokenizer` imports torch and most of
+    transformers, which takes about eight CPU seconds per process, for the same result.
     """
     try:
         said = _read(model_folder / "tokenizer_config.json")
@@ -29,15 +29,15 @@ def load_tokenizer(model_folder: Path) -> Any:
             )
 
             return TokenizersBackend.from_pretrained(str(model_folder), local_files_only=True)
-        from transformers import AutoTokenizer  # noqa: PLC0415 (as above)
+        from transformers import AutoTokenizer  # noqa: PLC0415 (slow to import)
 
         return AutoTokenizer.from_pretrained(str(model_folder), local_files_only=True)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"no tokenizer in {model_folder}: {error}. {_REMEDY}") from error
+        raise ConfigError(f"{model_folder}: no tokenizer: {error}. {_REMEDY}") from error
 
 
 def generation_ends(model_folder: Path) -> list[int]:
-    """The end tokens of generation_config.json, if the folder has one."""
+    """Return the end tokens in generation_config.json, if there are any."""
     ends = _read(model_folder / "generation_config.json").get("eos_token_id")
     if ends is None:
         return []
@@ -45,13 +45,13 @@ def generation_ends(model_folder: Path) -> list[int]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """A JSON object; empty where there is no such file. Raises ConfigError for anything else."""
+    """Return the JSON object in a file, or an empty one if there is no file. Raises ConfigError if invalid."""
     if not path.is_file():
         return {}
     try:
         said = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ConfigError(f"{path} is not JSON: {error}. {_REMEDY}") from error
+        raise ConfigError(f"{path}: not valid JSON: {error}. {_REMEDY}") from error
     if not isinstance(said, dict):
-        raise ConfigError(f"{path} is not a JSON object. {_REMEDY}")
+        raise ConfigError(f"{path}: not a JSON object. {_REMEDY}")
     return said

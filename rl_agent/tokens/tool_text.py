@@ -10,16 +10,16 @@ if TYPE_CHECKING:
     from rl_agent.tokens.messages import ToolSpec
 
 CUSTOM_INPUT: Final = "input"
-"""The one parameter of a free-text tool."""
+"""Only parameter of a free-text tool."""
 
 
 def shown_name(tool: ToolSpec) -> str:
-    """The name that the policy sees and calls: two namespaces may hold tools of one name."""
+    """Return the tool's name for the policy. The namespace makes it unique."""
     return f"{tool.namespace}.{tool.name}" if tool.namespace else tool.name
 
 
 def shown_function(tool: ToolSpec) -> dict[str, Any]:
-    """The tool in the form that chat templates take."""
+    """Return the tool in the form that chat templates take."""
     parameters: dict[str, Any] = dict(tool.parameters)
     if tool.kind is ToolKind.CUSTOM:
         parameters = {"type": "object", "properties": {CUSTOM_INPUT: {"type": "string"}}, "required": [CUSTOM_INPUT]}

@@ -1,4 +1,4 @@
-"""A turn: one generation, exactly as the engine gave it.
+"""Turns: generations exactly as returned by the engine.
 
 Array legend (all files): `T` tokens, `S` segments, `R` rollouts, `G` groups, `V` vocabulary.
 """
@@ -25,16 +25,16 @@ class FinishReason(StrEnum):
     """Reason that a generation ended."""
 
     STOP = "stop"
-    """A stop token; it is the last sampled token."""
+    """A stop token was sampled. It is the last token."""
     LENGTH = "length"
-    """The token limit."""
+    """The token limit was reached."""
     ABORT = "abort"
-    """Stopped from outside; the tokens so far are valid samples."""
+    """The generation was stopped from outside. Its tokens are valid samples."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionSpan:
-    """Sampled tokens `[start, end)` of one generation came from weights number `version`."""
+    """Range `[start, end)` of a generation's tokens that was sampled with weight version `version`."""
 
     version: int
     start: int
@@ -48,7 +48,7 @@ class Sampling:
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = -1
-    """-1: off."""
+    """-1: disabled."""
     min_p: float = 0.0
     max_tokens: int = 1024
     stop_token_ids: tuple[int, ...] = ()
@@ -57,17 +57,17 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
-    """An engine's answer. Refuses to exist with missing, NaN or miscounted log-probabilities or spans (law 4)."""
+    """An engine's response. Raises LawError for missing, NaN or miscounted log-probabilities or spans (law 4)."""
 
     tokens: Int32
-    """[T] int32, sampled tokens, the stop token included."""
+    """[T] int32: sampled tokens, including the stop token."""
     logprobs: Float32
-    """[T] float32, log-probability of each sampled token under the weights that sampled it, at temperature 1."""
+    """[T] float32: log-probability of each sampled token under the weights that sampled it, at temperature 1."""
     finish_reason: FinishReason
     spans: tuple[VersionSpan, ...]
-    """Cover `[0, T)` without gap or overlap."""
+    """Spans that cover `[0, T)` without gaps or overlaps."""
     cached_tokens: int | None = None
-    """Prompt tokens that the engine did not compute again; None where it does not say."""
+    """Prompt tokens that the engine took from its cache. None: not reported."""
     seconds: float = 0.0
 
     def __post_init__(self) -> None:
@@ -79,7 +79,7 @@ class Generation:
         if len(self.logprobs) != count:
             raise LawError(f"{count} sampled tokens but {len(self.logprobs)} log-probabilities")
         if not np.isfinite(self.logprobs).all():
-            raise LawError("a log-probability of a sampled token is not a finite number")
+            raise LawError("log-probability of a sampled token is not finite")
         position = 0
         for span in self.spans:
             if span.start != position or span.end < span.start:
@@ -89,7 +89,7 @@ class Generation:
             raise LawError(f"weight-version spans cover {position} of {count} sampled tokens")
 
     def weight_versions(self) -> Int32:
-        """[T] int32: the weight version of each sampled token."""
+        """Return the weight version of each sampled token as [T] int32."""
         versions = np.empty(len(self.tokens), dtype=np.int32)
         for span in self.spans:
             versions[span.start : span.end] = span.version
@@ -98,12 +98,12 @@ class Generation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """One generation of a chain: the tokens that are new in its prompt, and what was sampled after them."""
+    """One generation of a chain: the new tokens of its prompt and the sampled tokens."""
 
     turn_id: str
-    """Unique in the session; tool-call ids of the reply contain it."""
+    """Unique in the session. The ids of the reply's tool calls contain it."""
     prompt_tokens: Int32
-    """[T] int32, only what follows the chain's earlier tokens (a delta)."""
+    """[T] int32: only the tokens after the chain's earlier tokens."""
     generation: Generation
     started_s: float
-    """Seconds since the session was opened."""
+    """Seconds from the opening of the session to the start of the turn."""

@@ -71,9 +71,7 @@ def workspace(entity: str, project: str, name: str) -> Any:
         from wandb_workspaces.reports.v2 import LinePlot  # noqa: PLC0415 (optional)
         from wandb_workspaces.workspaces import Section, Workspace  # noqa: PLC0415
     except ImportError as error:
-        raise ConfigError(
-            f"the dashboard needs wandb-workspaces: {error}. Remedy: install the extra `dashboard`"
-        ) from error
+        raise ConfigError(f"the dashboard needs wandb-workspaces: {error}. Install the extra `dashboard`.") from error
     sections = [
         Section(
             name=title,

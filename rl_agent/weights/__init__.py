@@ -1,1 +1,1 @@
-"""New weights on their way from trainer to engine: one sender and receiver pair a backend."""
+"""Transport of new weights from trainer to engine: one sender and receiver pair per backend."""

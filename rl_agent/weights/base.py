@@ -1,4 +1,4 @@
-"""The contract of weight transport: a sender in the trainer, a receiver in the engine's workers, one pair a backend."""
+"""Contract of weight transport: a sender in the trainer, a receiver in the engine's workers, one pair per backend."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightUpdate:
-    """Information that the engine needs to fetch one version of the weights (JSON-safe)."""
+    """JSON-safe information that the engine needs to fetch one version of the weights."""
 
     version: int
     update_info: Mapping[str, Any]
     """Body of vLLM's `/update_weights`."""
     init_info: Mapping[str, Any] = field(default_factory=dict)
-    """Body of vLLM's `/init_weight_transfer_engine`, which is called once before the first update."""
+    """Body of vLLM's `/init_weight_transfer_engine`, called once before the first update."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """A token sequence and the trainer's log-probabilities of it: a push counts only if the engine agrees."""
+    """Token sequence with the trainer's log-probabilities. A push succeeds only if the engine's agree."""
 
     tokens: npt.NDArray[np.int32]
     """[T] int32."""
@@ -38,19 +38,19 @@ class Probe:
 
 
 class WeightSender(Protocol):
-    """The trainer's half of a transport. Built by `WeightsConfig.build`."""
+    """Trainer's half of a transport. Built by `WeightsConfig.build`."""
 
     def open(self, run_folder: Path, receivers: int) -> None:
-        """Say where the run lives and how many workers the engine has, before anything else."""
+        """Set the run folder and the number of the engine's workers. Must be called first."""
 
     def announce(self, tensors: Sequence[TensorInfo], version: int) -> WeightUpdate | None:
-        """For backends that send while the engine receives: what it needs to know for that. None: it fetches what was sent."""
+        """Return the update for backends that send while the engine receives. None: the engine fetches after `send`."""
 
     def send(self, tensors: Iterable[tuple[str, torch.Tensor]], version: int) -> WeightUpdate | None:
-        """Bring Hugging Face-named tensors to the engine as `version`; None after `announce`. Raises WeightPushError."""
+        """Send Hugging Face-named tensors as `version`. Returns None after `announce`. Raises WeightPushError."""
 
     def regroup(self, receivers: int) -> None:
-        """The engine has other workers now: a replica was lost, or came back. The next update is for `receivers` of them."""
+        """Set the new number of workers after a replica was lost or came back. Applies to the next update."""
 
     def close(self) -> None:
-        """Give back what is held."""
+        """Free all held resources."""

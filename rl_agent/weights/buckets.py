@@ -1,4 +1,4 @@
-"""Tensors packed into flat buffers, by one rule that sender and receiver both know: a bucket is full when the next would not fit."""
+"""Packing of tensors into flat buffers. Sender and receiver apply the same rule, so both plan the same buckets."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class TensorInfo:
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Return the size in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     def as_json(self) -> list[Any]:
-        """For `from_json`."""
+        """Return the input for `from_json`."""
         return [self.name, str(self.dtype).removeprefix("torch."), list(self.shape)]
 
     @classmethod
@@ -35,12 +35,12 @@ class TensorInfo:
         name, dtype, shape = value
         found = getattr(torch, str(dtype))
         if not isinstance(found, torch.dtype):
-            raise TypeError(f"{dtype} is no dtype")
+            raise TypeError(f"{dtype}: not a dtype")
         return cls(name=str(name), dtype=found, shape=tuple(int(n) for n in shape))
 
 
 def plan_buckets(tensors: Iterable[TensorInfo], limit: int) -> Iterator[list[TensorInfo]]:
-    """In their order; a tensor larger than `limit` bytes has a bucket of its own."""
+    """Yield buckets of at most `limit` bytes in tensor order. A larger tensor gets its own bucket."""
     bucket: list[TensorInfo] = []
     size = 0
     for tensor in tensors:
@@ -54,20 +54,20 @@ def plan_buckets(tensors: Iterable[TensorInfo], limit: int) -> Iterator[list[Ten
 
 
 def pack(buffer: torch.Tensor, bucket: Sequence[TensorInfo], tensors: Iterator[tuple[str, torch.Tensor]]) -> None:
-    """Fill a [bytes] uint8 buffer with the next tensors. Raises ValueError if they are others than were announced."""
+    """Fill a [bytes] uint8 buffer with the next tensors. Raises ValueError if they differ from the announced ones."""
     start = 0
     for expected in bucket:
         name, tensor = next(tensors, ("nothing", torch.empty(0)))
         if name != expected.name or tuple(tensor.shape) != expected.shape or tensor.dtype != expected.dtype:
             found = f"{name} {list(tensor.shape)} {tensor.dtype}"
-            raise ValueError(f"{expected.name} {list(expected.shape)} {expected.dtype} was announced, {found} came")
+            raise ValueError(f"expected {expected.name} {list(expected.shape)} {expected.dtype}, got {found}")
         part = tensor.detach().contiguous().view(-1).view(torch.uint8)
         buffer[start : start + expected.size].copy_(part, non_blocking=True)
         start += expected.size
 
 
 def unpack(buffer: torch.Tensor, bucket: Sequence[TensorInfo]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Copies of the tensors of a buffer: parts of it would not be aligned, and the buffer is used again."""
+    """Yield copies of the tensors in a buffer. Views would not be aligned, and the buffer is reused."""
     start = 0
     for tensor in bucket:
         part = buffer[start : start + tensor.size].clone()
@@ -76,5 +76,5 @@ def unpack(buffer: torch.Tensor, bucket: Sequence[TensorInfo]) -> Iterator[tuple
 
 
 def bucket_bytes(bucket: Sequence[TensorInfo]) -> int:
-    """Size of its buffer."""
+    """Return the size of a bucket's buffer in bytes."""
     return sum(tensor.size for tensor in bucket)

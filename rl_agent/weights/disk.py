@@ -1,4 +1,4 @@
-"""The `disk` backend, trainer's half: each version of the weights is a folder of safetensors files that the engine reads."""
+"""The `disk` backend, trainer's half: each weight version is a folder of safetensors files that the engine reads."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class DiskConfig(WeightsConfig):
-    """Through safetensors files in a folder that trainer and engine both see."""
+    """Transfer through safetensors files in a folder that both trainer and engine can access."""
 
     backend: ClassVar[str] = "disk"
     folder: str | None = None
-    """Absolute folder for the versions, for example under /dev/shm; null: `weights/` in the run's folder."""
+    """Absolute path of the folder for versions, for example under /dev/shm. null: `weights/` in the run folder."""
     keep: int = 2
-    """Versions kept; the engine may still read the one before the newest."""
+    """Number of versions kept. The engine may still be reading the second newest."""
 
     @override
     def build(self) -> DiskSender:
@@ -38,24 +38,23 @@ class DiskConfig(WeightsConfig):
 
 
 class DiskSender:
-    """See `DiskConfig`. `open` first; then `send` as often as there are weights."""
+    """Sender for `DiskConfig`. Call `open` first, then `send` for each version."""
 
     def __init__(self, config: DiskConfig) -> None:
         folder, keep = config.folder, config.keep
         if folder is not None and not Path(folder).is_absolute():
-            raise ConfigError(
-                f"weights.folder `{folder}` must be absolute: trainer and engine run in other directories"
-            )
+            raise ConfigError(f"weights.folder: {folder}: not an absolute path. Set an absolute path.")
         if keep < 1:
-            raise ConfigError(f"weights.keep is {keep}; the engine needs at least 1 version to read")
+            raise ConfigError(f"weights.keep={keep}: less than 1. Set it to at least 1.")
         self._configured = Path(folder) if folder else None
         self._keep = keep
         self._folder: Path | None = None
 
     def open(self, run_folder: Path, receivers: int) -> None:
-        """Say where the run lives; any number of workers can read there. The versions stand in its `weights/`, or under the configured folder by its name.
+        """Create the folder for versions: `weights/` in the run folder, or the run's name in the configured folder.
 
-        What an earlier attempt of the same run left there is deleted; its numbers may be used again.
+        Deletes the versions of an earlier attempt of the run, whose numbers may be used again. Any number of workers
+        can read.
         """
         del receivers
         self._folder = self._configured / run_folder.name if self._configured else run_folder.resolve() / "weights"
@@ -63,7 +62,7 @@ class DiskSender:
         self._folder.mkdir(parents=True)
 
     def regroup(self, receivers: int) -> None:
-        """Nothing: whoever comes can read."""
+        """Do nothing: any number of workers can read."""
 
     def close(self) -> None:
         """Delete all versions."""
@@ -71,12 +70,12 @@ class DiskSender:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def announce(self, tensors: Sequence[TensorInfo], version: int) -> None:
-        """Nothing: the engine reads what was written."""
+        """Do nothing: the engine reads after `send`."""
 
     def send(self, tensors: Iterable[tuple[str, torch.Tensor]], version: int) -> WeightUpdate:
-        """Write the tensors where the engine can read them. Raises WeightPushError."""
+        """Write the tensors to the folder that the engine reads. Raises WeightPushError."""
         if self._folder is None:
-            raise WeightPushError("DiskSender.open was not called, so there is no folder for the weights")
+            raise WeightPushError("no folder for the weights. Call DiskSender.open first.")
         final = self._folder / f"v{version:08d}"
         partial = self._folder / f".{final.name}"
         try:

@@ -1,8 +1,8 @@
-"""The `ipc` backend, trainer's half: trainer and engine share a GPU, and the engine reads the trainer's buffers where they lie.
+"""The `ipc` backend, trainer's half: trainer and engine share a GPU; the engine reads the trainer's buffers in place.
 
-Handles travel as JSON, never pickled. Buffers stay until the next version, when the engine has long copied them; so the GPU must
-hold the policy's weights once more. Never run on this project's machines, which have no GPU: `tests/unit/weights/test_ipc.py` runs
-where there is one.
+Handles are sent as JSON, never pickled. Buffers are kept until the next version, so the GPU must hold the policy's
+weights a second time. This project's machines have no GPU, so this backend is untested there;
+`tests/unit/weights/test_ipc.py` runs on machines with a GPU.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class IpcConfig(WeightsConfig):
-    """Through shared buffers, where trainer and engine are on the same GPU."""
+    """Transfer through shared buffers if trainer and engine are on the same GPU."""
 
     backend: ClassVar[str] = "ipc"
     same_gpu: ClassVar[bool] = True
@@ -39,7 +39,7 @@ class IpcConfig(WeightsConfig):
 
 
 class IpcSender:
-    """See `IpcConfig`. `open`, then `announce` and `send` as often as there are weights, then `close`."""
+    """Sender for `IpcConfig`. Call `open`, then `announce` and `send` for each version, then `close`."""
 
     def __init__(self, config: IpcConfig) -> None:
         if config.bucket_mb < 1:
@@ -49,20 +49,20 @@ class IpcSender:
         self._announced: list[TensorInfo] = []
 
     def open(self, run_folder: Path, receivers: int) -> None:
-        """Raises ConfigError for an engine of several workers: only one of them is on the first rank's GPU."""
+        """Raise ConfigError for an engine with several workers: only one of them is on the first rank's GPU."""
         del run_folder
         self.regroup(receivers)
 
     def regroup(self, receivers: int) -> None:
-        """See `open`."""
+        """Raise ConfigError for an engine with several workers. See `open`."""
         if receivers != 1:
             raise ConfigError(
-                f"weights=ipc reaches one worker on the trainer's GPU, and engine.tensor_parallel is {receivers}. "
-                "Remedy: weights=nccl or weights=gloo."
+                f"weights=ipc: reaches only one worker, but engine.tensor_parallel is {receivers}. "
+                "Set weights=nccl or weights=gloo."
             )
 
     def announce(self, tensors: Sequence[TensorInfo], version: int) -> None:
-        """Nothing for the engine yet: it reads what was sent."""
+        """Store the tensor list. The engine reads after `send`, so it needs no update yet."""
         del version
         self._announced = list(tensors)
 
@@ -90,18 +90,18 @@ class IpcSender:
         )
 
     def close(self) -> None:
-        """Give the buffers back."""
+        """Free the buffers."""
         self._held.clear()
 
 
 def share(buffer: torch.Tensor) -> list[Any]:
-    """Return the handle with which another process on the same GPU opens the buffer (JSON-safe; PyTorch's CUDA storage handle)."""
+    """Return PyTorch's CUDA storage handle, JSON-safe. Another process on the same GPU opens the buffer with it."""
     parts = buffer.untyped_storage()._share_cuda_()  # type: ignore[no-untyped-call]
     return [base64.b64encode(part).decode() if isinstance(part, bytes) else part for part in parts]
 
 
 def see(handle: Sequence[Any], device: torch.device) -> torch.Tensor:
-    """The [bytes] uint8 buffer that another process shares."""
+    """Return the [bytes] uint8 buffer that another process shares."""
     _theirs, *parts = (base64.b64decode(part) if isinstance(part, str) else part for part in handle)
     storage = torch.UntypedStorage._new_shared_cuda(device.index, *parts)
     return torch.empty(0, dtype=torch.uint8, device=device).set_(storage)

@@ -1,4 +1,4 @@
-"""Folders of safetensors files in Hugging Face's layout: read lazily, written in shards."""
+"""Folders of safetensors files in Hugging Face's layout: lazy reading, sharded writing."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     import torch
 
 SHARD_BYTES: Final = 4 * 1024**3
-"""Tensors are held in memory until a shard is full."""
+"""Maximum size of a shard. A shard is held in memory until it is full."""
 
 
 class TensorFolder(Mapping[str, "torch.Tensor"]):
-    """The tensors of a folder by name, each read when asked for."""
+    """Tensors of a folder by name. Each tensor is read on access."""
 
     def __init__(self, folder: Path) -> None:
         self._files: dict[str, Path] = {}
@@ -30,7 +30,7 @@ class TensorFolder(Mapping[str, "torch.Tensor"]):
 
     @property
     def names(self) -> list[str]:
-        """All names; empty when the folder holds no weights."""
+        """Return all names, or an empty list if the folder contains no weights."""
         return list(self._files)
 
     @override
@@ -49,7 +49,7 @@ class TensorFolder(Mapping[str, "torch.Tensor"]):
 
 
 def write_tensors(folder: Path, tensors: Iterable[tuple[str, torch.Tensor]], *, shard_bytes: int = SHARD_BYTES) -> int:
-    """Write tensors into `folder` as they come; an index is added when they fill more than one file. Returns their number."""
+    """Write tensors to `folder` as they arrive, with an index for several files. Returns the number of tensors."""
     folder.mkdir(parents=True, exist_ok=True)
     files: list[tuple[Path, list[str]]] = []
     shard: dict[str, torch.Tensor] = {}
@@ -59,7 +59,7 @@ def write_tensors(folder: Path, tensors: Iterable[tuple[str, torch.Tensor]], *, 
         if shard and size + own > shard_bytes:
             files.append(_write_shard(folder, len(files), shard))
             shard, size = {}, 0
-        # a copy: the next optimizer step must not reach what is not written yet
+        # copy, so that the next optimizer step cannot change tensors that are not written yet
         shard[name] = tensor.detach().to("cpu", copy=True).contiguous()
         size += own
         total += own
@@ -72,7 +72,7 @@ def write_tensors(folder: Path, tensors: Iterable[tuple[str, torch.Tensor]], *, 
 
 
 def _write_shard(folder: Path, number: int, shard: dict[str, torch.Tensor]) -> tuple[Path, list[str]]:
-    from safetensors.torch import save_file  # noqa: PLC0415 (imports torch; the controller knows this room's senders too)
+    from safetensors.torch import save_file  # noqa: PLC0415 (imports torch, which the controller does not need)
 
     path = folder / f".shard-{number}.safetensors"
     save_file(shard, path, metadata={"format": "pt"})

@@ -1,7 +1,7 @@
-"""The `gloo` and `nccl` backends, trainer's half: weights are broadcast to the engine's workers, bucket by bucket.
+"""The `gloo` and `nccl` backends, trainer's half: weights are broadcast to the engine's workers bucket by bucket.
 
-Nothing touches a disk, and no more than a bucket is held twice. While the trainer sends, the engine is paused and receives, so
-both halves of a push run at the same time; a half that is left alone fails after `timeout_s`.
+Nothing is written to disk, and at most one bucket is held twice. The trainer sends while the paused engine receives, so
+both halves of a push run at the same time. A half without its counterpart fails after `timeout_s`.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ SENDER = 0
 
 @dataclass(kw_only=True)
 class GlooConfig(WeightsConfig):
-    """Broadcast from the trainer's memory to the engine's, over TCP."""
+    """Broadcast from the trainer's memory to the engine's memory over TCP."""
 
     backend: ClassVar[str] = "gloo"
     bucket_mb: int = 512
-    """Weights travel in pieces of this size."""
+    """Size of one piece of the transfer."""
     port: int = 0
-    """0: a free one."""
+    """0: any free port."""
     timeout_s: float = 300.0
-    """Time that each half of a push waits for the other."""
+    """Time that each half of a push waits for the other half."""
 
     @override
     def build(self) -> StreamSender:
@@ -51,7 +51,7 @@ class GlooConfig(WeightsConfig):
 
 @dataclass(kw_only=True)
 class NcclConfig(GlooConfig):
-    """Broadcast from the trainer's GPUs to the engine's, which must be others."""
+    """Broadcast from the trainer's GPUs to the engine's GPUs, which must be different ones."""
 
     backend: ClassVar[str] = "nccl"
 
@@ -78,7 +78,7 @@ class StreamSender:
         self._announced: list[TensorInfo] = []
 
     def open(self, run_folder: Path, receivers: int) -> None:
-        """`receivers`: workers of the engine. The group is made at the first `send`, when they come to meet."""
+        """Store the number of the engine's workers. The first `send` creates the group, when the workers connect."""
         del run_folder
         self._receivers = receivers
 
@@ -90,9 +90,7 @@ class StreamSender:
                     self._host, self._port, is_master=True, wait_for_workers=False, timeout=self._timeout
                 )
             except (OSError, RuntimeError) as error:
-                raise WeightPushError(
-                    f"the trainer cannot wait for the engine at weights.port={self._port}: {error}"
-                ) from error
+                raise WeightPushError(f"weights.port={self._port}: cannot listen for the engine: {error}") from error
         self._announced = list(tensors)
         meeting = {
             "host": self._host,
@@ -123,7 +121,7 @@ class StreamSender:
         return None
 
     def regroup(self, receivers: int) -> None:
-        """See `WeightSender`: a group cannot lose or gain members, so the next `announce` names a new one."""
+        """See `WeightSender`. A group cannot change its members, so the next `announce` names a new group."""
         self.close()
         self._receivers = receivers
 
@@ -133,7 +131,7 @@ class StreamSender:
 
     @property
     def device(self) -> torch.device:
-        """Device that a bucket must be on."""
+        """Return the device that a bucket must be on."""
         raise NotImplementedError
 
     def _make_group(self, store: Store, ranks: int) -> Any:
@@ -141,14 +139,14 @@ class StreamSender:
 
     def _meet(self) -> Any:
         if self._store is None:
-            raise RuntimeError("nothing was announced")
+            raise RuntimeError("no tensors were announced. Call `announce` first.")
         if self._group is None:
             self._group = self._make_group(self._store, 1 + self._receivers)
         return self._group
 
 
 class GlooSender(StreamSender):
-    """See `GlooConfig`: through the machines' memory and TCP."""
+    """Sender for `GlooConfig`: uses main memory and TCP."""
 
     backend = "gloo"
 
@@ -163,7 +161,7 @@ class GlooSender(StreamSender):
 
 
 class NcclSender(StreamSender):
-    """See `NcclConfig`: from GPU to GPU."""
+    """Sender for `NcclConfig`: GPU to GPU."""
 
     backend = "nccl"
 
@@ -178,7 +176,7 @@ class NcclSender(StreamSender):
 
 
 def gloo_group(store: Store, rank: int, ranks: int, timeout: timedelta, meeting: str = LOOPBACK) -> Any:
-    """A group beside the ones that trainer and engine have for themselves; its traffic goes where `meeting` is reached."""
+    """Return a group besides the trainer's and the engine's own. It uses the interface that reaches `meeting`."""
     options = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]  # not in PyTorch's stubs
     options._timeout = timeout
     options._devices = [dist.ProcessGroupGloo.create_device(hostname=own_address(meeting))]
@@ -186,21 +184,21 @@ def gloo_group(store: Store, rank: int, ranks: int, timeout: timedelta, meeting:
 
 
 def own_address(towards: str) -> str:
-    """The address of this machine that others see when it talks to `towards`."""
+    """Return this machine's address as seen from `towards`."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((towards, 9))  # a datagram socket sends nothing for that
+        probe.connect((towards, 9))  # connecting a datagram socket sends nothing
         return str(probe.getsockname()[0])
 
 
 def nccl_group(store: Store, rank: int, ranks: int, timeout: timedelta) -> Any:
-    """Like `gloo_group`."""
+    """Return a group as `gloo_group` does, for NCCL."""
     options = dist.ProcessGroupNCCL.Options()
     options._timeout = timeout
     return dist.ProcessGroupNCCL(PrefixStore("weights", store), rank, ranks, options)
 
 
 def broadcast(group: Any, buffer: torch.Tensor) -> None:
-    """From the trainer to all others. Raises RuntimeError when one of them is lost or late."""
+    """Broadcast from the trainer to all workers. Raises RuntimeError if a worker is lost or late."""
     options = dist.BroadcastOptions()
     options.rootRank = SENDER
     group.broadcast([buffer], options).wait()

@@ -1,7 +1,8 @@
-"""The engine's half of the backends: runs inside vLLM's workers, and is imported by nobody else.
+"""Engine's half of the backends. Runs in vLLM's workers and is imported only there.
 
-vLLM imports this module in every worker because of `--worker-extension-cls rl_agent.weights.vllm_receiver.WorkerExtension`; the
-import registers our backends, which `--weight-transfer-config` then names.
+vLLM imports this module in every worker because of `--worker-extension-cls
+rl_agent.weights.vllm_receiver.WorkerExtension`. The import registers the backends, one of which
+`--weight-transfer-config` selects.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ if TYPE_CHECKING:
 
 
 class LayerwiseReceiver(WeightTransferEngine):  # type: ignore[misc]  # vLLM is not checked
-    """What all our backends share: weights go through vLLM's own loader, layer by layer, and its kernels are packed anew."""
+    """Base of all receivers. vLLM's own loader loads the weights layer by layer and repacks them for its kernels."""
 
     def start_weight_update(self) -> None:
-        """Bring the layers back into the form in which they can be loaded."""
+        """Convert the layers to the form in which they can be loaded."""
         initialize_layerwise_reload(self.model)
 
     def finish_weight_update(self) -> None:
-        """Bring the layers into the form in which they run."""
+        """Convert the layers to the form in which they run."""
         finalize_layerwise_reload(self.model, self.model_config)
         if current_platform.is_cpu():
             repack_tied_head(self.model)
@@ -54,7 +55,7 @@ class LayerwiseReceiver(WeightTransferEngine):  # type: ignore[misc]  # vLLM is 
             torch.accelerator.synchronize()
 
     def shutdown(self) -> None:
-        """Nothing is held between updates."""
+        """Do nothing: no resources are held between updates."""
 
     def load(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
         """Stream Hugging Face tensors into the model."""
@@ -62,7 +63,7 @@ class LayerwiseReceiver(WeightTransferEngine):  # type: ignore[misc]  # vLLM is 
 
 
 def repack_tied_head(model: torch.nn.Module) -> None:
-    """VLLM 0.32 on CPUs keeps a packed copy of a tied output layer, which no reload refreshes: it would go on with old weights."""
+    """Refresh the packed copy of a tied output layer. vLLM 0.32 on CPUs does not refresh it on reload."""
     for module in model.modules():
         if isinstance(module, ParallelLMHead):
             module.quant_method.process_weights_after_loading(module)
@@ -70,12 +71,12 @@ def repack_tied_head(model: torch.nn.Module) -> None:
 
 @dataclass
 class NoInit(WeightTransferInitInfo):  # type: ignore[misc]  # vLLM is not checked
-    """Empty: files need no rendezvous."""
+    """Empty, because files need no rendezvous."""
 
 
 @dataclass
 class DiskUpdate(WeightTransferUpdateInfo):  # type: ignore[misc]  # vLLM is not checked
-    """One version in a folder; see `DiskSender.send`."""
+    """A version in a folder. See `DiskSender.send`."""
 
     path: str
     tensors: int
@@ -83,52 +84,52 @@ class DiskUpdate(WeightTransferUpdateInfo):  # type: ignore[misc]  # vLLM is not
 
 
 class DiskReceiver(LayerwiseReceiver):
-    """Reads the folder that `DiskSender` wrote."""
+    """Reads the folder written by `DiskSender`."""
 
     init_info_cls = NoInit
     update_info_cls = DiskUpdate
 
     def init_transfer_engine(self, init_info: NoInit) -> None:
-        """Nothing to set up."""
+        """Do nothing: files need no connection."""
 
     def receive_weights(self, update_info: DiskUpdate) -> None:
-        """Load all tensors of the folder. Raises WeightPushError when there are not as many as were sent."""
+        """Load all tensors of the folder. Raises WeightPushError if their number differs from the number sent."""
         folder = TensorFolder(Path(update_info.path))
         if len(folder) != update_info.tensors:
             raise WeightPushError(
-                f"{update_info.path} holds {len(folder)} tensors, but {update_info.tensors} were sent"
+                f"{update_info.path}: {len(folder)} tensors found, but {update_info.tensors} were sent"
             )
         self.load((name, folder[name].to(self.device)) for name in folder)
 
 
 @dataclass
 class StreamInit(WeightTransferInitInfo):  # type: ignore[misc]  # vLLM is not checked
-    """Address of the trainer; see `StreamSender.announce`."""
+    """Address of the trainer. See `StreamSender.announce`."""
 
     host: str
     port: int
     ranks: int
     timeout_s: float
     first_rank: int = 1
-    """Rank offset of this engine's workers. Other replicas have other offsets."""
+    """Rank offset of this engine's workers. Other replicas have different offsets."""
 
 
 @dataclass
 class StreamUpdate(WeightTransferUpdateInfo):  # type: ignore[misc]  # vLLM is not checked
-    """Tensors that the trainer announced."""
+    """Tensors announced by the trainer."""
 
     tensors: list[list[Any]]
     bucket_bytes: int
 
 
 class StreamReceiver(LayerwiseReceiver):
-    """Takes part in the broadcasts of a `StreamSender`."""
+    """Receives the broadcasts of a `StreamSender`."""
 
     init_info_cls = StreamInit
     update_info_cls = StreamUpdate
 
     def init_transfer_engine(self, init_info: StreamInit) -> None:
-        """Meet the trainer."""
+        """Connect to the trainer."""
         timeout = timedelta(seconds=init_info.timeout_s)
         store = TCPStore(init_info.host, init_info.port, is_master=False, timeout=timeout)
         self._meeting = init_info.host
@@ -136,7 +137,7 @@ class StreamReceiver(LayerwiseReceiver):
         self._group = self._make_group(store, rank, init_info.ranks, timeout)
 
     def receive_weights(self, update_info: StreamUpdate) -> None:
-        """Load all tensors as they come."""
+        """Load all tensors as they arrive."""
         tensors = [TensorInfo.from_json(value) for value in update_info.tensors]
         self.load(self._received(tensors, update_info.bucket_bytes))
 
@@ -156,11 +157,11 @@ class StreamReceiver(LayerwiseReceiver):
 
 
 class GlooReceiver(StreamReceiver):
-    """Through the machine's memory."""
+    """Receives into main memory."""
 
 
 class NcclReceiver(StreamReceiver):
-    """Straight into the GPU."""
+    """Receives directly into GPU memory."""
 
     @property
     @override
@@ -175,7 +176,7 @@ class NcclReceiver(StreamReceiver):
 
 @dataclass
 class IpcUpdate(WeightTransferUpdateInfo):  # type: ignore[misc]  # vLLM is not checked
-    """Handles of the trainer's buffers; see `IpcSender.send`."""
+    """Handles of the trainer's buffers. See `IpcSender.send`."""
 
     tensors: list[list[Any]]
     bucket_bytes: int
@@ -183,13 +184,13 @@ class IpcUpdate(WeightTransferUpdateInfo):  # type: ignore[misc]  # vLLM is not 
 
 
 class IpcReceiver(LayerwiseReceiver):
-    """Reads the trainer's buffers on the GPU that both are on."""
+    """Reads the trainer's buffers on the shared GPU."""
 
     init_info_cls = NoInit
     update_info_cls = IpcUpdate
 
     def init_transfer_engine(self, init_info: NoInit) -> None:
-        """Nothing to set up."""
+        """Do nothing: handles need no connection."""
 
     def receive_weights(self, update_info: IpcUpdate) -> None:
         """Load all tensors."""
@@ -203,11 +204,10 @@ class IpcReceiver(LayerwiseReceiver):
 
 
 class WorkerExtension:
-    """vLLM mixes this class into its workers; importing its module is all that we need it for."""
+    """Class that vLLM mixes into its workers. It only causes the import of this module."""
 
 
 for _name, _engine in (("disk", DiskReceiver), ("gloo", GlooReceiver), ("nccl", NcclReceiver), ("ipc", IpcReceiver)):
-    WeightTransferEngineFactory._registry.pop(
-        _name, None
-    )  # vLLM has an `nccl` and an `ipc` of its own, which ours replace
+    # replace vLLM's own `nccl` and `ipc` engines
+    WeightTransferEngineFactory._registry.pop(_name, None)
     WeightTransferEngineFactory.register_engine(_name, _engine)

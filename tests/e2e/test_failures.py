@@ -165,7 +165,7 @@ def test_an_image_of_a_later_task_that_does_not_exist_costs_that_task_alone(tmp_
 
 def test_vllm_that_dies_at_its_start(tmp_path: Path) -> None:
     (error,) = failing(tmp_path, "engine.extra_args=[--no-such-flag]", timeout=240)
-    assert "vLLM ended with exit code 2" in error
+    assert "vLLM exited with code 2" in error
     assert "--no-such-flag" in error
     assert str(tmp_path / "run" / "logs") in error
     assert "engine.extra_args" in error

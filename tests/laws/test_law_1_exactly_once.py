@@ -210,7 +210,7 @@ def test_sabotage_segments_that_train_less_than_the_ledger_says_raise_the_alarm(
 def test_a_turn_cannot_be_excluded_twice() -> None:
     ledger = Ledger()
     ledger.exclude("t", ExclusionReason.CANCELLED, 1)
-    with pytest.raises(LawError, match="excluded twice"):
+    with pytest.raises(LawError, match="was excluded twice"):
         ledger.exclude("t", ExclusionReason.UNDELIVERED, 1)
 
 

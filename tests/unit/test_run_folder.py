@@ -76,9 +76,9 @@ def test_an_export_replaces_that_of_the_run_before(tmp_path: Path) -> None:
 
 
 def test_resume_from_nothing_says_what_is_missing(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no such run folder"):
+    with pytest.raises(ConfigError, match="run folder not found"):
         require_run(tmp_path / "nowhere")
-    with pytest.raises(ConfigError, match="no run folder"):
+    with pytest.raises(ConfigError, match="not a run folder"):
         require_run(tmp_path)
     (tmp_path / CONFIG).write_text("seed: 0")
     require_run(tmp_path)
@@ -145,7 +145,7 @@ def test_resuming_a_run_that_a_process_is_at_names_both_and_leaves_it_alone(
     assert ended.value.code == 1
     told = capsys.readouterr().err
     assert f"error: the run folder {live} is in use: process {process.pid} on " in told
-    assert "Remedy" in told
+    assert "Wait until that run ends" in told
 
 
 def test_a_killed_run_frees_its_folder_at_once_though_what_it_had_started_lives(tmp_path: Path) -> None:
@@ -176,4 +176,4 @@ def test_a_file_system_without_locks_gets_a_warning(
     monkeypatch.setattr(fcntl, "flock", none)
     with held(tmp_path):
         assert not in_use(tmp_path)
-    assert "see to it that no other run writes there" in caplog.text
+    assert "Make sure that no other run writes there" in caplog.text

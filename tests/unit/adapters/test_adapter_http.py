@@ -628,7 +628,7 @@ async def test_codex_previous_response_id_is_refused_clearly(start: Start) -> No
         agent.extra = {"previous_response_id": "resp_1"}
         status, _, raw = await agent.post()
         assert status == 400
-        assert b"send the whole history" in raw
+        assert b"Send the whole history" in raw
 
 
 async def test_a_busy_port_is_a_config_error_with_the_remedy(start: Start, renderer: TemplateRenderer) -> None:
@@ -640,7 +640,7 @@ async def test_a_busy_port_is_a_config_error_with_the_remedy(start: Start, rende
             sampling=Sampling(),
             port=agent.server.port,
         )
-        with pytest.raises(ConfigError, match=rf"port 127.0.0.1:{agent.server.port} is busy. Remedy"):
+        with pytest.raises(ConfigError, match=rf"port: 127.0.0.1:{agent.server.port} is in use. Set"):
             await again.start()
 
 

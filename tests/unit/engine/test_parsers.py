@@ -76,7 +76,7 @@ def test_a_value_that_holds_its_own_closing_tag_is_read_whole_or_not_at_all(
 
 
 def test_a_template_whose_calls_the_parser_cannot_read_is_a_config_error(folder: Path) -> None:
-    with pytest.raises(ConfigError, match=r"Remedy: model\.tool_parser"):
+    with pytest.raises(ConfigError, match=r"Set model\.tool_parser"):
         build_renderer(folder)
 
 

@@ -67,7 +67,7 @@ def test_all_that_is_used_is_read() -> None:
     ],
 )
 def test_another_form_is_an_engine_error_that_shows_it(content: bytes) -> None:
-    with pytest.raises(EngineError, match="answer to r-0 cannot be read") as caught:
+    with pytest.raises(EngineError, match="r-0: invalid response from vLLM") as caught:
         read_generation(content, "r-0", 0.0)
     assert content[:100].decode() in str(caught.value)
 

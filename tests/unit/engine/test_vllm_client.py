@@ -115,7 +115,7 @@ async def test_a_refusal_of_the_server_is_an_engine_error_with_its_words() -> No
 
 async def test_no_server_is_an_engine_error() -> None:
     async with VllmEngine(url="http://127.0.0.1:9", request_timeout_s=5, probe_tolerance=1e-3) as client:
-        with pytest.raises(EngineLostError, match="no answer from vLLM"):
+        with pytest.raises(EngineLostError, match="no response from vLLM"):
             await client.generate(PROMPT, Sampling(), request_id="r")
 
 

@@ -98,13 +98,13 @@ def test_a_missing_npm_and_an_unreachable_registry_are_told_apart(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert fetch.main(["codex", "--cache-dir", str(tmp_path / "cache")]) == 2
-    assert "npm is missing" in capsys.readouterr().err
+    assert "npm: not found" in capsys.readouterr().err
     (tmp_path / "npm").write_text("#!/bin/sh\necho ENOTFOUND registry >&2\nexit 1\n")
     (tmp_path / "npm").chmod(0o755)
     assert fetch.main(["codex", "--cache-dir", str(tmp_path / "cache")]) == 2
     shown = capsys.readouterr().err
     assert "ENOTFOUND" in shown
-    assert "Remedy" in shown
+    assert "Check that the npm registry is reachable" in shown
 
 
 def test_the_command_line_refuses_an_unknown_cli() -> None:
@@ -127,7 +127,7 @@ def test_a_local_package_and_a_local_node_are_unpacked_once(tmp_path: Path) -> N
         program, runtime = _assets(CODEX, tmp_path / "c", cli_tarball=str(package), node_tarball=str(node))
         assert program.source.read_bytes() == PROGRAM
         assert (runtime.source / "bin" / "node").read_bytes() == PROGRAM
-    with pytest.raises(HarnessError, match="there is no tarball"):
+    with pytest.raises(HarnessError, match=r"missing\.tgz: tarball not found"):
         _assets(CODEX, tmp_path / "c", cli_tarball=str(tmp_path / "missing.tgz"))
     with pytest.raises(HarnessError, match="linux-x64"):
         _assets(CODEX, tmp_path / "c", cli_tarball=str(node))

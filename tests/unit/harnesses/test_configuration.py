@@ -110,7 +110,7 @@ async def test_prompts_survive_the_shell_and_stdin_is_closed(config: Any) -> Non
 async def test_wrong_prompts_and_tools_are_refused_before_anything_runs(config: Any) -> None:
     with pytest.raises(ConfigError, match="nonsense"):
         config(prompt="{nonsense}").build()
-    with pytest.raises(ConfigError, match="no template"):
+    with pytest.raises(ConfigError, match="invalid template"):
         config(prompt="{").build()
     with pytest.raises(ConfigError, match="WebSearch"):
         config(tools=["WebSearch"]).build()

@@ -84,7 +84,7 @@ def test_a_run_that_kept_failures_only_cannot_be_replayed(tmp_path: Path, saved:
     if whole:
         require_whole_groups(tmp_path, "data.replay")
     else:
-        with pytest.raises(ConfigError, match="groups are not whole"):
+        with pytest.raises(ConfigError, match="groups are incomplete"):
             require_whole_groups(tmp_path, "data.replay")
 
 

@@ -33,10 +33,10 @@ def test_a_template_that_drops_calls_is_a_config_error(tmp_path: Path) -> None:
     folder = save_tokenizer(tmp_path)
     template = folder / "chat_template.jinja"
     template.write_text(template.read_text().replace("m.tool_calls or []", "[]"))
-    with pytest.raises(ConfigError, match=r"Remedy: model\.tool_parser"):
+    with pytest.raises(ConfigError, match=r"Set model\.tool_parser"):
         build_renderer(folder)
 
 
 def test_a_family_takes_no_parser_by_name(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="reads replies itself"):
+    with pytest.raises(ConfigError, match="parses replies itself"):
         build_renderer(save_tokenizer(tmp_path), "qwen3", reply_parser=TaggedParser())

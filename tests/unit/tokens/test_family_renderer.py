@@ -115,7 +115,7 @@ def test_auto_takes_the_family_of_a_known_model_and_the_template_otherwise(folde
 
 
 def test_an_unknown_family_is_a_config_error(folder: Path) -> None:
-    with pytest.raises(ConfigError, match="renderer 'nonsense' cannot be built"):
+    with pytest.raises(ConfigError, match=rf"model\.renderer=nonsense: {folder}: "):
         build_renderer(folder, "nonsense")
 
 

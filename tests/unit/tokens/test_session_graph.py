@@ -254,7 +254,7 @@ def test_a_prompt_is_answered_at_most_once(client: Client) -> None:
     sampled = generation(client.renderer, "Hi.<|im_end|>")
     parsed = client.renderer.parse(sampled.tokens, sampled.finish_reason, prompt_tokens=prompt.new_tokens)
     client.graph.commit(prompt, sampled, parsed)
-    with pytest.raises(LawError, match="committed twice"):
+    with pytest.raises(LawError, match="was committed twice"):
         client.graph.commit(prompt, sampled, parsed)
 
 

@@ -47,7 +47,7 @@ def test_a_file_that_is_no_object_is_named(name: str, text: str, tmp_path: Path)
 
 
 def test_a_folder_without_a_tokenizer_is_an_error_with_its_name(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=f"no tokenizer in {tmp_path}"):
+    with pytest.raises(ConfigError, match=f"{tmp_path}: no tokenizer"):
         load_tokenizer(tmp_path)
 
 
