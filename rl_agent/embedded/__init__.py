@@ -1,1 +1,4 @@
-"""The toy tasks and the tiny policy behind `make train`. Nothing else imports this package: the config names its classes."""
+"""The toy tasks and the tiny policy of `make train`.
+
+No other package imports this one: the config names its classes.
+"""

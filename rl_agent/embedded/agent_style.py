@@ -1,6 +1,6 @@
-"""How an agent CLI looks to the policy in the embedded default: its tools, and the exact form of what it shows.
+"""Agent CLIs as the tiny policy sees them: their tools, and the exact format of tool results.
 
-The strings are those of the pinned CLI versions; a contract test runs the real CLIs and compares token for token.
+The strings are those of the pinned CLI versions. A test runs the real CLIs and compares token for token.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SYSTEM_PROMPT: Final = "You fix bugs."
-"""The configured system prompt of the embedded default (`harness.system_prompt`)."""
+"""System prompt of the embedded default (`harness.system_prompt`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentStyle:
-    """One CLI, as the policy sees it."""
+    """Tools and output format of one agent CLI."""
 
     name: str
     tools: tuple[ToolSpec, ...]
-    """Names and parameter names as the CLI offers them; descriptions are not shown to the tiny policy."""
+    """Tool and parameter names. The tiny policy does not see descriptions."""
     command_tool: str
-    """The tool that runs a shell command."""
+    """Name of the tool that runs a shell command."""
     argument: str
-    """Its parameter that holds the command."""
+    """Name of its parameter for the command."""
     after_cat: Callable[[str, random.Random], str]
-    """Tool result of `cat FILE`: the file's text in."""
+    """Text of a file -> tool result of `cat FILE`."""
     after_edit: Callable[[str, random.Random], str]
-    """Tool result of an in-place edit of a file that was shown before: the file's name in."""
+    """File name -> tool result of an in-place edit of a file that was shown before."""
     phrases: tuple[str, ...]
-    """Fixed text of the CLI; each is one token for the tiny policy."""
+    """Fixed text of the CLI. Each phrase is one token of the tiny policy."""
 
     def call(self, command: str) -> ToolCall:
-        """A call of the shell tool."""
+        """Return a call of the shell tool."""
         text = command.replace("\\", "\\\\").replace('"', '\\"')
         return ToolCall(
             id="", name=self.command_tool, arguments={self.argument: command}, raw=f'{{"{self.argument}": "{text}"}}'
@@ -55,13 +55,13 @@ _EDITED: Final = ("[This command modified 1 file you've previously read: ", ". C
 
 
 def codex_frame(text: str, *, chunk_id: str, wall: str) -> str:
-    """Codex's frame around the output of a command that ended with 0."""
-    count = -(-len(text.encode()) // 4)  # Codex's estimate: four bytes a token, rounded up
+    """Return the output of a command with exit code 0 in Codex's format."""
+    count = -(-len(text.encode()) // 4)  # Codex's estimate: four bytes per token, rounded up
     return f"Chunk ID: {chunk_id}\nWall time: {wall} seconds\nProcess exited with code 0\nOriginal token count: {count}\nOutput:\n{text}"
 
 
 def _codex_output(text: str, rng: random.Random) -> str:
-    """The frame with a chunk id and a wall time, which differ from call to call."""
+    """Return `codex_frame` with a random chunk id and wall time, which differ from call to call."""
     wall = 0 if rng.random() < 0.8 else rng.randrange(3000)
     return codex_frame(text, chunk_id=f"{rng.randrange(16**6):06x}", wall=f"0.{wall:04d}")
 
@@ -113,11 +113,11 @@ _STYLES: Final = (CLAUDE_CODE, CODEX)
 
 
 def agent_style(name: str) -> AgentStyle:
-    """The style of that name. Raises ConfigError."""
+    """Return an agent style by name. Raises ConfigError for an unknown name."""
     for style in _STYLES:
         if style.name == name:
             return style
     known = ", ".join(style.name for style in _STYLES)
     raise ConfigError(
-        f"model.style: there is no agent style `{name}`, so model=tiny cannot be shown to that CLI. Known: {known}."
+        f"model.style: unknown agent style `{name}`, so model=tiny does not support this CLI. Known: {known}."
     )

@@ -1,7 +1,7 @@
-"""Demonstrations: what a scripted agent does on a toy task, as the exact tokens of a rollout.
+"""Demonstrations: runs of a scripted agent on toy tasks, as the exact tokens of a rollout.
 
-The product's own renderer makes every prompt and bridge, as in a real session; only the tool results are made up, in the
-exact form of the live CLI.
+The renderer makes every prompt and bridge as in a real session. Only the tool results are synthetic, in the exact
+format of the live CLI.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 
 FAREWELL: Final = "Done."
 END: Final = "<|im_end|>"
-"""The tiny policy's end of turn."""
+"""End-of-turn token of the tiny policy."""
 
 
 def encoder(folder: Path) -> Callable[[str], Int32]:
-    """Text -> [T] int32 with the tokenizer in a model folder; special tokens are recognised."""
-    from tokenizers import Tokenizer  # noqa: PLC0415 (heavy; most of this room does without it)
+    """Return the function text -> [T] int32 of the tokenizer in a model folder. It recognizes special tokens."""
+    from tokenizers import Tokenizer  # noqa: PLC0415 (heavy; most of this package does not need it)
 
     backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
     return lambda text: np.array(backend.encode(text, add_special_tokens=False).ids, dtype=np.int32)
 
 
 def replies(task: ToyTask, expression: str, style: AgentStyle) -> list[str]:
-    """The text of the three turns that put `expression` into the file, the end of turn included."""
+    """Return the texts of the three turns that write `expression` into the file, with their end-of-turn tokens."""
     look = _call_text(style, f"cat {task.file}")
     edit = _call_text(style, f"sed -i '2s|.*|    return {expression}|' {task.file}")
     return [look, edit, FAREWELL + END]
@@ -52,16 +52,16 @@ def opening(task_statement: str, style: AgentStyle) -> Conversation:
 
 
 class Demonstrations:
-    """Makes demonstrations for one style with one renderer."""
+    """Factory of demonstrations for one style and one renderer."""
 
     def __init__(self, style: AgentStyle, renderer: Renderer, encode: Callable[[str], Int32]) -> None:
-        """`encode`: the text of a reply -> [T] int32, special tokens recognised."""
+        """`encode`: the text of a reply -> [T] int32, with special tokens."""
         self._style = style
         self._renderer = renderer
         self._encode = encode
 
     def make(self, task: ToyTask, expression: str) -> Demonstration:
-        """The trajectory that writes `expression`; its made-up details depend on the task only."""
+        """Return the trajectory that writes `expression`. Its random details depend only on the task."""
         rng = random.Random(task.task_id)  # noqa: S311 (not for secrets)
         results = [self._style.after_cat(task.source, rng), self._style.after_edit(task.file, rng)]
         pieces: list[Int32] = []
@@ -75,7 +75,7 @@ class Demonstrations:
         return Demonstration(tokens=np.concatenate(pieces), sampled=np.array(sampled))
 
     def mixed(self, task: ToyTask, right_share: float) -> Demonstration:
-        """A demonstration whose fix is right with probability `right_share`, else a plausible mistake."""
+        """Return a demonstration whose fix is right with probability `right_share`, else a plausible mistake."""
         rng = random.Random(f"{task.task_id}/fix")  # noqa: S311 (not for secrets)
         expression = task.right if rng.random() < right_share else rng.choice(task.wrong)
         return self.make(task, expression)
@@ -86,7 +86,7 @@ class Demonstrations:
         message = Message(role=Role.TOOL, content=result, tool_call_id="call", tool_name=self._style.command_tool)
         bridge = self._renderer.bridge(last, [message], tools=self._style.tools, has_reasoning=False)
         if bridge is None:
-            raise ValueError("the tiny policy's template cannot be bridged")
+            raise ValueError("the chat template of the tiny policy does not support `bridge`")
         return bridge
 
 

@@ -1,7 +1,7 @@
-"""A scripted engine: answers a toy task's prompts with the next reply of a demonstration, token for token.
+"""Scripted engine that answers the prompts of a toy task with the replies of a demonstration, token for token.
 
-It stands in for vLLM where a run must not depend on a policy: contract tests of the live CLIs, and `engine=demonstrator`.
-It reads everything that it needs from the prompt.
+It replaces vLLM in runs that must not depend on a policy: tests of the live CLIs, and `engine=demonstrator`. It keeps
+no state between requests: the prompt contains the task and its progress.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _KINDS: Final = {kind.sentence: kind for kind in KINDS.values()}
 
 @dataclass(kw_only=True)
 class DemonstratorConfig(EngineConfig):
-    """A script that solves toy tasks, in place of a policy."""
+    """Scripted engine that solves toy tasks, in place of a policy."""
 
     runs_model: ClassVar[bool] = False
     style: str = "claude_code"
-    """The agent CLI whose tools it calls."""
+    """Agent CLI whose tools the engine calls."""
     delay_s: float = 0.0
     """Duration of each reply."""
 
@@ -58,15 +58,15 @@ class DemonstratorConfig(EngineConfig):
 
 @dataclass(slots=True)
 class _Script:
-    """Task and progress that a prompt describes."""
+    """Task and progress of a prompt."""
 
     task: ToyTask
     turns: int
-    """Replies that it already holds."""
+    """Number of replies in the prompt."""
 
 
 class Demonstrator:
-    """Both the server and its client."""
+    """Server and client of the scripted engine in one class."""
 
     def __init__(self, config: DemonstratorConfig) -> None:
         self._style: AgentStyle = agent_style(config.style)
@@ -85,9 +85,10 @@ class Demonstrator:
         node_address: str = "127.0.0.1",
         sleeps: bool = False,
     ) -> str:
-        """See `engine.base.EngineServer`: the address is a file that names the model folder and the weight version.
+        """See `engine.base.EngineServer`. The address is a file that contains the model folder and the weight version.
 
-        One that is started again goes on with its version: its clients answer without it, and must not say another one meanwhile.
+        A restarted server keeps its version: clients answer without the server, so the version in the file must not
+        change.
         """
         self._state = log.with_suffix(".json")
         self._write(model_folder, self._read()["version"] if self._state.exists() else 0)
@@ -102,16 +103,16 @@ class Demonstrator:
         yield self
 
     async def wait(self) -> None:
-        """See `engine.base.EngineServer`: there is no process that could end."""
+        """See `engine.base.EngineServer`. Without a process, this waits forever."""
         await asyncio.Event().wait()
 
     async def stop(self) -> None:
         """See `engine.base.EngineServer`."""
 
     async def generate(self, tokens: Int32, sampling: Sampling, *, request_id: str, priority: int = 0) -> Generation:
-        """See `engine.base.Engine`. Raises EngineError for a prompt that is no toy task."""
+        """See `engine.base.Engine`. Raises EngineError if the prompt is not a toy task."""
         if self._renderer is None or self._encode is None:
-            raise EngineError("the demonstrator has no tokenizer yet")
+            raise EngineError("Demonstrator: not connected. Use it through `client`.")
         await asyncio.sleep(self._delay_s)
         script = _read(self._renderer.text(tokens), request_id)
         reply = self._encode(replies(script.task, script.task.right, self._style)[script.turns])
@@ -123,7 +124,7 @@ class Demonstrator:
         )
 
     async def pause(self, mode: PauseMode) -> None:
-        """See `engine.base.Engine`: nothing goes on that could stand still."""
+        """See `engine.base.Engine`. Nothing runs in the background, so this does nothing."""
 
     async def resume(self) -> None:
         """See `engine.base.Engine`."""
@@ -134,17 +135,17 @@ class Demonstrator:
         return 0.0
 
     def renew(self, version: int) -> None:
-        """See `engine.base.Engine`: every answer looks the version up."""
+        """See `engine.base.Engine`. Every answer reads the version from the file."""
 
     async def hold(self) -> None:
         """See `engine.base.Engine`."""
 
     async def load(self) -> EngineLoad:
-        """See `engine.base.Engine`: it tells nothing."""
+        """See `engine.base.Engine`. The load is unknown."""
         return EngineLoad()
 
     async def sleep(self) -> None:
-        """See `engine.base.Engine`: it holds no memory."""
+        """See `engine.base.Engine`. There is no GPU memory to release."""
 
     async def wake(self) -> None:
         """See `engine.base.Engine`."""
@@ -162,7 +163,8 @@ def _read(text: str, request_id: str) -> _Script:
     kind = _KINDS.get(statement["sentence"]) if statement else None
     if statement is None or kind is None:
         raise EngineError(
-            f"{request_id}: the demonstrator knows only toy tasks, and this prompt is none: {text[-200:]!r}"
+            f"{request_id}: engine=demonstrator supports only toy tasks, but the prompt ends with {text[-200:]!r}. "
+            "Set data=toy."
         )
     signature = re.search(_SIGNATURE.format(statement["function"]), text)
     names = signature["arguments"].split(", ") if signature else ["x", "y"]

@@ -1,7 +1,7 @@
-"""The tiny policy of the embedded default: a Qwen3-shaped model of 1.4 million parameters with its own tokenizer.
+"""The tiny policy of the embedded default: a Qwen3 model with 1.4 million parameters and its own tokenizer.
 
-With random weights it cannot act; `job=sft` warms it up on demonstrations. The warm starts that are shipped, one an agent
-CLI, lie in `warm_start/` beside this file and are reproduced by `python -m rl_agent job=sft`.
+With random weights it cannot use tools, so `job=sft` first trains it on demonstrations. `warm_start/` has the result
+for each agent CLI; `python -m rl_agent job=sft` reproduces it.
 """
 
 from __future__ import annotations
@@ -43,23 +43,23 @@ SPECIAL: Final = (
 VOCABULARY: Final = 768
 """A multiple of 128, so that it can be sharded."""
 CORPUS: Final = 2000
-"""Demonstrations from which the tokenizer learns its merges."""
+"""Number of demonstrations from which the tokenizer learns its merges."""
 CONTEXT: Final = 8192
 HIDDEN: Final = 256
 LAYERS: Final = 2
-"""Width beats depth here: copying two names from the file takes two layers."""
+"""Two layers suffice to copy two names from the file. More width helps more than more depth."""
 
 
 @dataclass(kw_only=True)
 class TinyPolicyConfig(ModelConfig):
-    """The embedded default's policy: 1.4 million parameters, learns in minutes on two cores."""
+    """Policy of the embedded default: 1.4 million parameters, learns in minutes on two cores."""
 
     name: str = "tiny"
     renderer: str = "template"
     style: str | None = "claude_code"
-    """The agent CLI whose exact output it knows; its shipped warm start belongs to one."""
+    """Agent CLI whose exact output the policy knows. Each CLI has its own warm start."""
     warm_start: bool = True
-    """Start from the shipped weights. False: from random ones, which cannot act (for job=sft)."""
+    """Start from the included weights. False: from random weights, which cannot use tools (for job=sft)."""
 
     @override
     def build(self) -> TinyPolicy:
@@ -67,16 +67,16 @@ class TinyPolicyConfig(ModelConfig):
 
 
 class TinyPolicy:
-    """Provides the folder of the tiny policy."""
+    """Provider of the folder of the tiny policy."""
 
     def __init__(self, config: TinyPolicyConfig) -> None:
         if config.style is None:
-            raise ConfigError("model.style is null. Name the agent CLI whose form the tiny policy knows.")
+            raise ConfigError("model.style: null. Set it to the agent CLI of the run, claude_code or codex.")
         self._style = config.style
         self._config = config
 
     def folder(self, scratch: Path) -> Path:
-        """The Hugging Face folder: `path` if set, the shipped warm start, or a new one without weights under `scratch`."""
+        """Return the Hugging Face folder: `path`, the included warm start, or a new one without weights in `scratch`."""
         if self._config.path is not None:
             return Path(self._config.path)
         agent_style(self._style)
@@ -85,13 +85,13 @@ class TinyPolicy:
         shipped = WARM_STARTS / self._style
         if not (shipped / "model.safetensors").is_file():
             raise ConfigError(
-                f"there is no warm start in {shipped}; make one: python -m rl_agent job=sft harness={self._style}"
+                f"{shipped}: no warm start found. Create one with `python -m rl_agent job=sft harness={self._style}`."
             )
         return shipped
 
 
 def create(folder: Path, style_name: str) -> Path:
-    """A Hugging Face folder of the tiny policy, without weights: config, tokenizer, chat template."""
+    """Create the Hugging Face folder of the tiny policy without weights: config, tokenizer, chat template."""
     from transformers import GenerationConfig, Qwen3Config  # noqa: PLC0415 (slow to import; the warm start does not need it)
 
     style = agent_style(style_name)
@@ -121,7 +121,10 @@ def create(folder: Path, style_name: str) -> Path:
 
 
 def _tokenizer(style: AgentStyle) -> Any:
-    """Byte-level BPE. What the CLI and the call format repeat word for word is one token each: the model is too small for more."""
+    """Return a byte-level BPE tokenizer.
+
+    Fixed phrases of the CLI and the call format are one token each, as the model is small.
+    """
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers  # noqa: PLC0415 (as above)
     from transformers import PreTrainedTokenizerFast  # noqa: PLC0415
 
@@ -151,7 +154,7 @@ def _tokenizer(style: AgentStyle) -> Any:
 
 
 def _corpus(style: AgentStyle, fixed: list[str]) -> Iterator[str]:
-    """Yield the text between fixed phrases. Merges must be learned from the pieces that are really split."""
+    """Yield the text between fixed phrases. Merges must be learned only from text that is split."""
     for task in itertools.islice(toy_tasks(0, "train", list(KINDS)), CORPUS):
         rng = random.Random(task.task_id)  # noqa: S311 (not for secrets)
         expression = rng.choice([task.right, *task.wrong])

@@ -1,6 +1,6 @@
 """Toy tasks: small generated Python repositories, each with one bug, a problem statement and a hidden test.
 
-What the fix needs (the names of the arguments) stands only in the file, so an agent has to look before it edits. Seeds are
+The argument names, which the fix needs, are only in the file, so an agent must read it before it edits. Seeds are
 unlimited. A tenth of all surfaces (file, function, arguments) is held out by hash and never generated for training.
 """
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 WORKDIR = "/workspace/repo"
 HIDDEN_TEST = "hidden_test.py"
 HELD_OUT_SIZE = 64
-"""Tasks of the committed held-out set: eight of each of the eight default kinds."""
+"""Number of tasks in the held-out set: eight of each of the eight default kinds."""
 _HELD_OUT_SHARE = 10
-"""One surface in this many is held out."""
+"""One in this many surfaces is held out."""
 _MISSING_RETURN = 0.1
-"""Share of files in which the `return` is missing instead of the expression being wrong."""
+"""Fraction of files whose bug is a missing `return` instead of a wrong expression."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToyTask:
-    """A generated bug, with what a demonstrator needs to know of it."""
+    """A generated bug with its right answer and plausible mistakes."""
 
     task_id: str
     kind: BugKind
@@ -51,11 +51,11 @@ class ToyTask:
 
     @property
     def last_word(self) -> str:
-        """Last line that the hidden test prints. An exit code alone could come from the file under test."""
+        """Last line that a passing hidden test prints. The file under test could forge an exit code."""
         return f"PASS {zlib.crc32(self.task_id.encode()):08x}"
 
     def hidden_test(self) -> str:
-        """A script that says its last word exactly when the function does what it must on every sample."""
+        """Return a script that prints `last_word` if and only if the function is right on every sample."""
         names = ", ".join(("x", "y")[: self.kind.arity])
         right = self.kind.right.format(x="x", y="y")
         return (
@@ -67,7 +67,7 @@ class ToyTask:
         )
 
     def gold_patch(self, expression: str) -> str:
-        """The patch that makes the function return `expression`."""
+        """Return the patch that makes the function return `expression`."""
         head, body = self.source.splitlines(keepends=True)
         return (
             f"diff --git a/{self.file} b/{self.file}\n--- a/{self.file}\n+++ b/{self.file}\n@@ -1,2 +1,2 @@\n"
@@ -75,7 +75,7 @@ class ToyTask:
         )
 
     def as_task(self, image: str) -> Task:
-        """The task that the framework runs."""
+        """Return the toy task as a `Task`."""
         return Task(
             task_id=self.task_id,
             problem_statement=self.problem_statement,
@@ -91,7 +91,7 @@ class ToyTask:
         )
 
     def planted(self, image: str, fault: int) -> Task:
-        """The task with a fault that `job=validate` must find: no set-up, a wrong gold patch, or solved from the start."""
+        """Return the task with a fault for `job=validate`: failing setup, wrong gold patch, or a test that always passes."""
         task = self.as_task(image)
         if fault % 3 == 0:
             return replace(task, pre_commands=("echo the planted fault; exit 3",))
@@ -101,7 +101,7 @@ class ToyTask:
 
 
 def generate(kind: BugKind, key: str, *, held_out: bool) -> ToyTask:
-    """The toy task of one kind and key: the same key gives the same task on every machine."""
+    """Return the toy task of a kind and a key. The same key gives the same task on every machine."""
     rng = random.Random(f"{kind.name}/{key}")  # noqa: S311 (not for secrets)
     while True:
         file, function = rng.choice(FILES), rng.choice(FUNCTIONS)
@@ -126,7 +126,7 @@ def generate(kind: BugKind, key: str, *, held_out: bool) -> ToyTask:
 
 
 def toy_tasks(seed: int, split: str, kinds: Sequence[str], start: int = 0) -> Iterator[ToyTask]:
-    """An endless stream of toy tasks, one of each kind in turn. `split` is `train` or `held_out`."""
+    """Yield endless toy tasks, one of each kind in turn. `split`: `train` or `held_out`."""
     chosen = [bug_kind(name) for name in kinds]
     index = start
     while True:
@@ -135,7 +135,7 @@ def toy_tasks(seed: int, split: str, kinds: Sequence[str], start: int = 0) -> It
 
 
 def held_out_tasks(kinds: Sequence[str]) -> list[ToyTask]:
-    """The fixed held-out set: HELD_OUT_SIZE tasks over `kinds`."""
+    """Return the fixed held-out set: HELD_OUT_SIZE tasks over `kinds`."""
     stream = toy_tasks(0, "held_out", kinds)
     return [next(stream) for _ in range(HELD_OUT_SIZE)]
 
@@ -143,5 +143,5 @@ def held_out_tasks(kinds: Sequence[str]) -> list[ToyTask]:
 def bug_kind(name: str) -> BugKind:
     """Return a kind of bug by name. Raises ConfigError for an unknown one."""
     if name not in KINDS:
-        raise ConfigError(f"data.kinds: no toy bug of kind `{name}`. Known: {', '.join(KINDS)}.")
+        raise ConfigError(f"data.kinds: unknown kind `{name}`. Known: {', '.join(KINDS)}.")
     return KINDS[name]

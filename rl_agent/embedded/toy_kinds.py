@@ -1,4 +1,4 @@
-"""The kinds of bug of the toy tasks: what a function must do, the right expression, and plausible wrong ones."""
+"""Kinds of bugs in toy tasks: the purpose of a function, the right expression, and plausible wrong ones."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ class BugKind:
     name: str
     arity: int
     sentence: str
-    """Task of the function. It names no argument, so the agent must read the file."""
+    """Purpose of the function. It names no argument, so the agent must read the file."""
     right: str
     wrong: tuple[str, str, str]
     samples: tuple[tuple[Any, ...], ...]
-    """Arguments on which the hidden test tells every wrong expression from the right one."""
+    """Arguments of the hidden test. They distinguish every wrong expression from the right one."""
 
 
 _PAIRS: Final = ((7, 2), (3, 9), (12, 5), (4, 4), (10, 3))

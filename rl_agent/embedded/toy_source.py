@@ -1,4 +1,4 @@
-"""The toy tasks as a task source that also knows its right answers."""
+"""Task source of the toy tasks, and the demonstrator that knows their right answers."""
 
 from __future__ import annotations
 
@@ -27,12 +27,13 @@ if TYPE_CHECKING:
 
 
 class ToySplit(StrEnum):
-    """Which toy tasks."""
+    """Split of the toy tasks."""
 
     train = "train"
-    """Endless, by seed."""
+    """Endless tasks, different for each seed."""
     held_out = "held_out"
-    """Held-out tasks, equal for every seed. The first 64 are the set of `eval/p_right`. Never generated for training."""
+    """Held-out tasks, the same for every seed and never used for training. The first 64 are the set of
+    `eval/p_right`."""
 
 
 @dataclass(kw_only=True)
@@ -40,15 +41,15 @@ class ToyDataConfig(DataConfig):
     """Generated one-file repositories with one bug each."""
 
     kinds: list[str] = field(default_factory=lambda: ["sub", "add", "max", "ge", "lt", "even", "last", "up"])
-    """Kinds of bug, one task of each in turn, so that every step sees every kind equally often."""
+    """Kinds of bugs. Tasks cycle through them, so every kind is equally frequent."""
     split: ToySplit = ToySplit.train
     image: str = "host"
-    """Any image with python3 will do: the hidden tests need its standard library only."""
+    """Image of the sandboxes. The hidden tests need only python3 and its standard library."""
     planted: int = 0
-    """The first tasks that are broken on purpose: one that no set-up survives, one whose gold patch fails, one that is solved from
-    the start, and so on. For trying `job=validate`."""
+    """Number of first tasks with a planted fault, to try `job=validate`. Faults cycle through: the setup fails, the
+    gold patch fails, the task is solved without a change."""
     style: str | None = None
-    """The agent CLI that demonstrations imitate; null: there are none, and `eval/p_right` is not measured."""
+    """Agent CLI that demonstrations imitate; null: no demonstrations and no `eval/p_right`."""
 
     @override
     def build(self) -> ToyTasks:
@@ -60,11 +61,11 @@ class ToyDataConfig(DataConfig):
 
 
 class ToyTasks:
-    """The toy tasks as a task source."""
+    """Task source of the toy tasks."""
 
     def __init__(self, config: ToyDataConfig) -> None:
         if not config.kinds:
-            raise ConfigError("data.kinds is empty. Name at least one kind of toy bug.")
+            raise ConfigError("data.kinds: empty. Set at least one kind.")
         self._config = config
         for name in config.kinds:
             bug_kind(name)
@@ -81,7 +82,7 @@ class ToyTasks:
 
 
 class ToyDemonstrator:
-    """See `tasks.source.Demonstrator`: a scripted agent in the exact form of one agent CLI."""
+    """Demonstrator of the toy tasks: a scripted agent in the exact format of one agent CLI."""
 
     def __init__(self, kinds: Sequence[str], style: AgentStyle) -> None:
         self._kinds = kinds
@@ -99,7 +100,7 @@ class ToyDemonstrator:
         ]
 
     def demonstrations(self, model_folder: Path, seed: int, right_share: float) -> Iterator[Demonstration]:
-        """See `Demonstrator.demonstrations`: every kind of bug, in a mixed order."""
+        """See `Demonstrator.demonstrations`. Every kind of bug occurs, in shuffled order."""
         demonstrations = self._in(model_folder)
         kinds = [str(name) for name in np.random.default_rng(seed).permutation(list(KINDS))]
         for task in toy_tasks(seed, "train", kinds):

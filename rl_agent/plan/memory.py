@@ -1,7 +1,6 @@
-"""Memory of one GPU, of the trainer and of the engine, term by term. Pure functions; the formulas are those of docs/recipes.md.
+"""Memory estimate of one trainer GPU and one engine GPU, term by term. docs/recipes.md has the formulas.
 
-An estimate of the parts that matter. What is not in it (gaps between allocations, buffers of communication, CUDA's own context) is the
-stated reserve.
+The reserve must cover everything else: fragmentation, communication buffers and the CUDA context.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 GB: Final = 1e9
 STATE_BYTES: Final = 4
-"""vLLM keeps the recurrent state of gated DeltaNet in float32."""
+"""Bytes per number of gated DeltaNet's recurrent state, which vLLM keeps in float32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,29 +26,32 @@ class Term:
 
     name: str
     arithmetic: str
-    """The formula with its numbers."""
+    """Formula with numbers inserted."""
     gb: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copies:
-    """Networks that the trainer holds besides the policy."""
+    """Networks in the trainer besides the policy."""
 
     frozen: int = 0
-    """Reference and teacher: weights only."""
+    """Number of frozen policies (reference, teacher), which have only weights."""
     critic: bool = False
-    """Everything once more."""
+    """True with a critic, which has weights, gradients and optimizer state."""
 
 
 def total_gb(terms: list[Term]) -> float:
-    """Sum."""
+    """Return the sum of the terms."""
     return sum(term.gb for term in terms)
 
 
 def trainer_memory(
     shape: ModelShape, trainer: TrainerConfig, *, longest: int, bucket_gb: float, copies: Copies
 ) -> list[Term]:
-    """Return the memory of one trainer rank. `longest`: tokens of the longest segment, which runs alone if it exceeds `micro_batch_tokens`."""
+    """Return the memory of one trainer rank.
+
+    `longest`: tokens of the longest segment, which may exceed `micro_batch_tokens`.
+    """
     parameters = count_parameters(shape)
     bytes_each = 2 if trainer.precision is Precision.bfloat16 else 4
     tp, pp, ep = trainer.tensor_parallel, trainer.pipeline_parallel, trainer.expert_parallel
@@ -96,9 +98,9 @@ def trainer_memory(
 
 
 def _activations(shape: ModelShape, trainer: TrainerConfig, longest: int, bytes_each: int) -> list[Term]:
-    """With recompute: each layer's input, and one layer (the largest) while it is computed again. Without: all of every layer.
+    """Return the activations: all of every layer or, with recompute, the input of every layer and the largest layer.
 
-    A pipeline stage holds a part of the layers, and as many micro-batches at a time as there are stages: that comes out as one of all layers.
+    A pipeline stage has 1 / PP of the layers and holds PP micro-batches at a time, so PP cancels out.
     """
     tp = trainer.tensor_parallel
     tokens = max(trainer.micro_batch_tokens, longest) / trainer.context_parallel
@@ -122,10 +124,11 @@ def _activations(shape: ModelShape, trainer: TrainerConfig, longest: int, bytes_
 
 
 def layer_widths(shape: ModelShape, *, tp: int, split: int) -> list[float]:
-    """Numbers that each layer keeps of one token for the backward pass.
+    """Return how many numbers each layer keeps per token for the backward pass.
 
-    4 H / s for norms and residuals; attention (2 A + 2 K) / TP, or gated DeltaNet (2 (2 Q + W) + 3 W) / TP; MLP 3 F / TP; experts
-    chosen (2 H + 3 F_e) / TP, as every chosen expert has its copy of the token, and 3 F_s / TP for a shared one.
+    Norms and residuals 4 H / s; attention (2 A + 2 K) / TP (with an output gate A more), or gated DeltaNet (2 (2 Q + W)
+    + 3 W) / TP; MLP 3 F / TP; experts chosen (2 H + 3 F_e) / TP, since each has its copy of the token; a shared expert
+    3 F_s / TP.
     """
     softmax = 2 * (shape.heads + shape.groups) * shape.head_dim + (
         shape.heads * shape.head_dim if shape.output_gate else 0
@@ -148,7 +151,7 @@ class EngineMemory:
     """Memory of one GPU of a policy server."""
 
     terms: list[Term]
-    """Weights, overhead, and what is left for the key-value cache; a negative rest means that the weights do not fit."""
+    """Weights, overhead and key-value cache. A negative cache means that the weights do not fit."""
     cache_gb: float
     bytes_per_token: float
     bytes_per_sequence: float
@@ -176,10 +179,11 @@ def engine_memory(
 
 
 def cache_bytes(shape: ModelShape, *, tp: int, bytes_each: int) -> tuple[float, float]:
-    """Bytes a token, and bytes a sequence, on one of `tp` GPUs.
+    """Return the cache bytes per token, and per sequence, on one of `tp` GPUs.
 
-    Softmax attention: 2 x layers x max(key-value heads / TP, 1) x d numbers a token. Gated DeltaNet, a sequence and a layer: a state of
-    value heads x key size x value size numbers in float32, and c - 1 inputs of its convolution, over TP.
+    Softmax attention keeps 2 x layers x max(key-value heads / TP, 1) x d numbers per token. Each gated DeltaNet layer
+    keeps, per sequence, a state of value heads x key size x value size numbers in float32, and c - 1 inputs of its
+    convolution; both are divided by TP.
     """
     linear_layers = sum(shape.linear.layers) if shape.linear else 0
     per_token = 2 * (shape.layers - linear_layers) * max(shape.groups / tp, 1.0) * shape.head_dim * bytes_each

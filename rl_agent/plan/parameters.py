@@ -1,4 +1,4 @@
-"""Parameter counts of a shape, part by part. Pure arithmetic on `config.json`, without weights."""
+"""Parameter counts of a model shape, part by part, from `config.json` alone."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameters:
-    """Numbers of parameters."""
+    """Parameter counts of a model."""
 
     embedding: int
-    """The vocabulary matrix, once if the output layer is the embedding, else twice."""
+    """Vocabulary matrices: one if the output layer is tied to the embedding, else two."""
     experts: int
-    """All routed experts of all layers."""
+    """Routed experts of all layers."""
     rest: int
     """Attention, dense MLPs, shared experts, routers, norms."""
     active: int
-    """That one token meets: `experts` counted as the chosen ones only, the embedding as one matrix."""
+    """Parameters used per token: only the chosen experts, and one vocabulary matrix."""
 
     @property
     def total(self) -> int:
-        """All."""
+        """Total number of parameters."""
         return self.embedding + self.experts + self.rest
 
     @property
     def dense(self) -> int:
-        """All that are no routed expert's."""
+        """Parameters outside the routed experts."""
         return self.embedding + self.rest
 
 
 def count_parameters(shape: ModelShape) -> Parameters:
-    """Count, by formulas that follow the layers of the Hugging Face models.
+    """Count the parameters of a shape, by the layers of the Hugging Face models.
 
-    softmax attention  H A (2 with an output gate) + 2 H K + A H (+ norms of queries and keys, + biases),  A = heads x d, K = key-value heads x d
-    gated DeltaNet     H (2 Q + 2 W + 2 w) + (2 Q + W) c + 2 w + d_w + W H,  Q query size, W value size, w value heads, c convolution
-    MLP                3 H F;   experts: E x 3 H F_e + H E (router), a shared expert 3 H F_s + H (its gate)
-    norms              2 H, and H at the end
+    softmax attention  H A (2 with an output gate) + 2 H K + A H (+ norms of queries and keys, + biases),  A = heads x
+    d, K = key-value heads x d gated DeltaNet     H (2 Q + 2 W + 2 w) + (2 Q + W) c + 2 w + d_w + W H,  Q query size, W
+    value size, w value heads, c convolution MLP                3 H F;   experts: E x 3 H F_e + H E (router), a shared
+    expert 3 H F_s + H (its gate) norms              2 H, and H at the end
     """
     hidden, layers = shape.hidden, shape.layers
     embedding = shape.vocab * hidden * (1 if shape.tied else 2)

@@ -1,4 +1,4 @@
-"""Which process lies on which node. Pure: first the trainer's ranks, then the policy servers, on as few nodes as possible; workers in turn."""
+"""Placement of processes: trainer ranks, then policy servers, on as few nodes as possible; workers round-robin."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Node:
 
     @property
     def processes(self) -> str:
-        """In words."""
+        """Description of the processes."""
         parts = [
             (self.trainer_ranks, "trainer ranks"),
             (self.engines, "policy servers"),
@@ -29,7 +29,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """Processes and the GPUs that each of them takes."""
+    """Number of processes, and GPUs per process."""
 
     ranks: int
     gpus_per_rank: float
@@ -37,21 +37,21 @@ class Demand:
     gpus_per_engine: float
     workers: int
     colocated: bool
-    """Each policy server shares the GPU of one trainer rank; every rank then reserves a server's share too."""
+    """True if each policy server shares the GPU of a trainer rank. Every rank then reserves a server's share too."""
 
     @property
     def gpus_per_place(self) -> float:
-        """That a trainer rank, with a server where they are colocated, takes."""
+        """GPUs of a trainer rank, including a colocated server."""
         return self.gpus_per_rank + (self.gpus_per_engine if self.colocated else 0.0)
 
     @property
     def gpus(self) -> float:
-        """In all."""
+        """Total number of GPUs."""
         return self.ranks * self.gpus_per_place + (0.0 if self.colocated else self.engines * self.gpus_per_engine)
 
 
 def nodes_needed(demand: Demand, gpus_per_node: int) -> int:
-    """The fewest machines that have room."""
+    """Return the smallest sufficient number of machines. Raises ConfigError if a process does not fit on a machine."""
     count = 1
     while demand.gpus and _placed(demand, count, gpus_per_node) is None:
         count += 1
@@ -65,7 +65,7 @@ def nodes_needed(demand: Demand, gpus_per_node: int) -> int:
 
 
 def place(demand: Demand, nodes: int, gpus_per_node: int) -> list[Node]:
-    """Raises ConfigError where `nodes` machines have not enough GPUs."""
+    """Place the processes on `nodes` machines. Raises ConfigError if they have too few GPUs."""
     placed = _placed(demand, nodes, gpus_per_node)
     if placed is None:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""Tokens, sandbox-hours and time of one training step, from stated assumptions. Pure functions; docs/recipes.md has the formulas."""
+"""Tokens, sandbox-hours and time of one training step under stated assumptions. docs/recipes.md has the formulas."""
 
 from __future__ import annotations
 
@@ -20,22 +20,23 @@ class Assumptions:
     """Assumptions of a plan about tasks, agents and machines. Measure yours with `job=rollout`."""
 
     agent_median_s: float = 360.0
-    """Duration of an agent run: log-normal, with this median and 95th percentile (those of real coding agents)."""
+    """Median duration of an agent run. The distribution is log-normal; the defaults are those of real coding agents."""
     agent_p95_s: float = 1500.0
+    """95th percentile of the duration of an agent run."""
     grading_s: float = 90.0
-    """Mean duration of grading, its sandbox's boot included."""
+    """Mean duration of grading, including the boot of its sandbox."""
     set_up_s: float = 30.0
     """Mean duration of booting and preparing the agent's sandbox."""
     context_tokens: int = 48_000
     """Mean length of a finished conversation."""
     sampled_tokens: int = 12_000
-    """Mean number of tokens that the policy samples in one rollout."""
+    """Mean number of sampled tokens per rollout."""
     engine_tokens_per_s: float = 1500.0
-    """Sampled by one GPU of the policy servers, many conversations at a time."""
+    """Tokens that one GPU of the policy servers samples per second, over many concurrent conversations."""
     trainer_tflops: float = 200.0
     """Achieved TFLOP/s of one trainer GPU: a fifth to two fifths of its peak."""
     push_s: float = 10.0
-    """Duration of bringing new weights into the engine."""
+    """Duration of a weight push."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,13 +44,13 @@ class Work:
     """Work of one step."""
 
     rollouts: int
-    """Started: those that train, and extra ones."""
+    """Number of started rollouts, including extra ones."""
     max_context_tokens: int
     max_concurrent: int
     agent_budget_s: float
     guard_s: float
     synchronous: bool
-    """Sampling and training take turns."""
+    """True if sampling and training alternate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,9 +60,9 @@ class Rates:
     agent_mean_s: float
     sampled_tokens: float
     trained_tokens: float
-    """Positions that the trainer computes: prompts and tool results too."""
+    """Number of positions in the trainer, including prompts and tool results."""
     most_tokens: int
-    """Upper bound, for one segment a rollout."""
+    """Upper bound of `trained_tokens` with one segment per rollout."""
     sandbox_hours: float
     most_sandbox_hours: float
     sampling_s: float
@@ -69,17 +70,19 @@ class Rates:
     push_s: float
     step_s: float
     bound_by: str
+    """The slowest part."""
 
     @property
     def steps_per_hour(self) -> float:
-        """Steps."""
+        """Training steps per hour."""
         return 3600.0 / self.step_s
 
 
 def agent_seconds(median_s: float, p95_s: float, *, longest_of: int = 0) -> float:
-    """Mean of a log-normal duration with that median and 95th percentile; with `longest_of` n, about the longest of n.
+    """Return the mean of a log-normal duration. With `longest_of` n, return the approximate maximum of n durations.
 
-    sigma = ln(p95 / median) / 1.645; mean = median exp(sigma^2 / 2); the longest of n lies near the quantile 1 - 1 / (n + 1).
+    sigma = ln(p95 / median) / 1.645; mean = median exp(sigma^2 / 2). The maximum of n is near the quantile 1 - 1 / (n +
+    1).
     """
     sigma = math.log(p95_s / median_s) / P95
     if not longest_of:
@@ -88,10 +91,11 @@ def agent_seconds(median_s: float, p95_s: float, *, longest_of: int = 0) -> floa
 
 
 def training_flops(shape: ModelShape, *, tokens: float, context: float, recompute: bool) -> float:
-    """Of one pass over a batch: 6 N + 6 L A T operations a token, by a third more with recompute.
+    """Return the operations of one pass over a batch: 6 N + 6 L A T per token, a third more with recompute.
 
-    N active parameters (2 N forward, 4 N backward; Kaplan et al. 2020, arXiv 2001.08361); causal softmax attention of L layers with
-    A = heads x d over T positions (2 L A T forward: two products, half of them masked). The gated delta rule is linear in T and left out.
+    N active parameters take 2 N forward and 4 N backward (Kaplan et al. 2020, arXiv 2001.08361). Causal softmax
+    attention of L layers with A = heads x d over T positions takes 2 L A T forward: two products, half of them masked.
+    The gated delta rule, which is linear in T, is not counted.
     """
     softmax_layers = shape.layers - (sum(shape.linear.layers) if shape.linear else 0)
     attention = 6 * softmax_layers * shape.heads * shape.head_dim * context
@@ -108,7 +112,7 @@ def rates(
     recompute: bool,
     passes: int,
 ) -> Rates:
-    """`passes`: how often a step goes through its batch (epochs)."""
+    """Return the time and tokens of one step. `passes`: training passes over each batch (epochs)."""
     mean = min(agent_seconds(assume.agent_median_s, assume.agent_p95_s), work.agent_budget_s)
     rollout_s = mean + assume.grading_s + assume.set_up_s
     sampled = work.rollouts * min(assume.sampled_tokens, work.max_context_tokens)

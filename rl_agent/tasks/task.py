@@ -37,9 +37,9 @@ class F2pSpec:
     """Node ids as printed by pytest. Empty: every test defined in `script`."""
     pass_to_pass: tuple[str, ...] = ()
     test_files: tuple[str, ...] = ()
+    """Further files that a patch must not change. Changes to the named tests and to `test_patch` never count."""
     test_command: str = ""
     """Command that runs the tests, with its options and without files, such as `pytest -W error`. Empty: `pytest`."""
-    """Further files that a patch must not change. Changes to the named tests and to `test_patch` never count."""
     python: str = "python3"
     """Command that starts Python, as shell words. With an environment: `source .../activate env && python`."""
 

@@ -27,14 +27,14 @@ COLUMNS: Final = (
     ("push s", "time/push", "{:.2f}"),
     ("tok/s", "tokens/per_second", "{:.0f}"),
 )
-"""Heading, metric, format."""
+"""Column heading, metric, format."""
 
 WIDTH: Final = 160
 """Table width without a terminal, where rich would fold at 80 characters."""
 
 
 class Console:
-    """The view of one run. Use as a context manager."""
+    """Console view of one run. Use as a context manager."""
 
     def __init__(self, *, steps: int, first_step: int, rollouts_per_step: int, live: bool) -> None:
         self._rich = RichConsole(highlight=False)
@@ -65,17 +65,17 @@ class Console:
         self._progress.stop()
 
     def say(self, text: str) -> None:
-        """A line of news."""
+        """Print a line."""
         self._rich.print(text, markup=False, soft_wrap=True)
 
     def rollout(self, status: str) -> None:
-        """A rollout is over."""
+        """Count a finished rollout."""
         self._statuses[status] = self._statuses.get(status, 0) + 1
         note = "  ".join(f"{name} {count}" for name, count in sorted(self._statuses.items()))
         self._progress.update(self._rollouts, advance=1, note=note)
 
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
-        """A training step is over."""
+        """Print the metrics of a finished training step."""
         shown = "  ".join(f"{title} {form.format(metrics[name])}" for title, name, form in COLUMNS if name in metrics)
         statuses = "  ".join(
             f"{name.removeprefix('rollout/status/')} {int(count)}"
@@ -88,7 +88,7 @@ class Console:
         self._statuses.clear()
 
     def table(self, title: str, rows: Sequence[Mapping[str, str]]) -> None:
-        """Rows with the same columns."""
+        """Print a table. All rows have the same columns."""
         table = Table(title=title, title_justify="left")
         for name in rows[0] if rows else ():
             table.add_column(name, overflow="fold")
@@ -97,7 +97,7 @@ class Console:
         self._rich.print(table)
 
     def summary(self, history: Sequence[Mapping[str, float]], figures: Mapping[str, str]) -> None:
-        """The table of the end: first and last three steps, and what else is worth a line."""
+        """Print the final table: means of the first and last three steps, then one line per figure."""
         table = Table(title="summary", title_justify="left")
         table.add_column("metric")
         for title in ("first 3 steps", "last 3 steps"):

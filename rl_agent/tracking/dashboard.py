@@ -1,7 +1,7 @@
-"""Builds the project's dashboard in wandb: `python -m rl_agent.tracking.dashboard --project rl_agent [--save]`.
+"""Dashboard of the project in wandb: `python -m rl_agent.tracking.dashboard --project rl_agent [--save]`.
 
-Without `--save` it prints the dashboard as JSON, in the form that wandb keeps workspaces in, and needs no network. With it the dashboard becomes a
-saved view of the project, which needs WANDB_API_KEY. Needs the extra `dashboard`.
+Without `--save`, it prints the dashboard as JSON in wandb's workspace format, and needs no network. With `--save`, it
+saves the dashboard as a view of the project, which needs WANDB_API_KEY. Needs the extra `dashboard`.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ SECTIONS: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
         ),
     },
     "Is it exact?": {
-        "trainer against sampler: largest difference": ("train/logprob_diff_max", "train/logprob_diff_mean"),
-        "share of sampled tokens that train": ("tokens/trainable_share",),
+        "trainer and sampler: largest difference": ("train/logprob_diff_max", "train/logprob_diff_mean"),
+        "trained share of sampled tokens": ("tokens/trainable_share",),
         "staleness": ("staleness/mean", "staleness/max"),
-        "segments a rollout": ("tokens/segments_per_rollout",),
+        "segments per rollout": ("tokens/segments_per_rollout",),
     },
     "Is the step healthy?": {
         "loss": ("train/loss",),
         "gradient norm": ("train/grad_norm",),
         "entropy": ("train/entropy",),
-        "clipped": ("train/clip_fraction",),
+        "clip fraction": ("train/clip_fraction",),
         "learning rate": ("train/lr",),
         "steps without signal": ("train/skipped",),
     },
     "Where does the time go?": {
-        "seconds a step": ("time/rollout", "time/train", "time/push"),
-        "tokens a second": ("tokens/per_second",),
-        "turns and seconds of an agent": ("rollout/turns_mean", "rollout/agent_seconds_mean"),
+        "seconds per step": ("time/rollout", "time/train", "time/push"),
+        "tokens per second": ("tokens/per_second",),
+        "turns and seconds per agent run": ("rollout/turns_mean", "rollout/agent_seconds_mean"),
         "tokens": ("tokens/sampled", "tokens/trained"),
     },
     "What broke?": {
@@ -62,11 +62,11 @@ SECTIONS: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
         "tasks in quarantine": ("data/quarantined",),
     },
 }
-"""Section -> panel -> metrics. A test holds that each of them is logged."""
+"""Section -> panel -> metrics. A test checks that every metric is logged."""
 
 
 def workspace(entity: str, project: str, name: str) -> Any:
-    """The dashboard as an object of wandb's. Raises ConfigError without the extra `dashboard`."""
+    """Return the dashboard as a wandb object. Raises ConfigError without the extra `dashboard`."""
     try:
         from wandb_workspaces.reports.v2 import LinePlot  # noqa: PLC0415 (optional)
         from wandb_workspaces.workspaces import Section, Workspace  # noqa: PLC0415
@@ -84,22 +84,21 @@ def workspace(entity: str, project: str, name: str) -> Any:
 
 
 def as_json(view: Any) -> str:
-    """The dashboard as wandb keeps it."""
-    plain: str = json.dumps(
-        json.loads(view._to_model().model_dump_json(by_alias=True)), indent=2
-    )  # no public way shows it before it is saved
+    """Return the dashboard as JSON in wandb's format."""
+    # wandb has no public method for an unsaved view
+    plain: str = json.dumps(json.loads(view._to_model().model_dump_json(by_alias=True)), indent=2)
     return plain
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Read the command line; returns the exit code."""
+    """Run the command line and return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m rl_agent.tracking.dashboard", description="Build the wandb dashboard."
     )
     parser.add_argument("--project", default="rl_agent", help="tracking.project of the runs")
     parser.add_argument("--entity", default="", help="tracking.entity of the runs")
-    parser.add_argument("--name", default="rl_agent", help="what the saved view is called")
-    parser.add_argument("--save", action="store_true", help="save it in wandb (needs WANDB_API_KEY)")
+    parser.add_argument("--name", default="rl_agent", help="name of the saved view")
+    parser.add_argument("--save", action="store_true", help="save the view in wandb (needs WANDB_API_KEY)")
     given = parser.parse_args(arguments)
     try:
         view = workspace(given.entity, given.project, given.name)

@@ -1,4 +1,4 @@
-"""Rollouts as rows of a table: bounded, with texts cut, and as many different outcomes as there is room for."""
+"""Rollouts as rows of a table, with shortened texts and as many different statuses as possible."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from rl_agent.rollout.group import Group, Rollout
 
 LONGEST_TEXT: Final = 2000
-"""Characters of a text in a table: 16 rows a step and 1000 steps then stay below 100 MB."""
+"""Maximum characters of a text. With it, 16 rows per step and 1000 steps stay below 100 MB."""
 
 
 def rollout_rows(groups: Sequence[Group], limit: int) -> list[dict[str, Any]]:
-    """At most `limit` rollouts of a step: one of each status in turn, in data order within a status."""
+    """Return at most `limit` rollouts of a step: one of each status in turn, in data order within a status."""
     by_status: dict[str, list[tuple[str, Rollout]]] = {}
     for group in groups:
         for rollout in group.rollouts:
@@ -26,7 +26,7 @@ def rollout_rows(groups: Sequence[Group], limit: int) -> list[dict[str, Any]]:
 
 
 def cut(text: str) -> str:
-    """The text, or its two ends if it is long: beginnings say what was tried, ends how it came out."""
+    """Return the text without its middle if it is long. The start shows the attempt, the end its outcome."""
     if len(text) <= LONGEST_TEXT:
         return text
     half = LONGEST_TEXT // 2

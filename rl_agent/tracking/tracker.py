@@ -1,4 +1,4 @@
-"""The record of a run: `metrics.jsonl`, wandb, and the figures of the end."""
+"""Tracker of a run: metrics.jsonl, summary.json and wandb."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ if TYPE_CHECKING:
     from rl_agent.run_folder import RunFolder
 
 WANDB_ID: Final = "wandb_id.txt"
-"""In the run folder: under which id wandb knows the run, so that a resumed one is the same."""
+"""File in the run folder with the wandb id, so that a resumed run continues the same wandb run."""
 
 SWEEP: Final = "multirun.yaml"
+"""File that Hydra writes beside the run folders of a sweep."""
 
 
 class Tracker:
-    """Writes the same keys to `metrics.jsonl` and to wandb. Use as a context manager."""
+    """Tracker that writes the same keys to metrics.jsonl and to wandb. Use as a context manager."""
 
     def __init__(self, config: TrackingConfig, folder: RunFolder, resolved: Mapping[str, Any], *, run_id: str) -> None:
-        """`run_id`: what wandb shows as the run's name. Its id is another, since names come again: see `wandb_id`."""
+        """`run_id`: name of the run in wandb. Names are not unique, so the id differs; see `wandb_id`."""
         self._config = config
         self._folder = folder
         self._resolved = resolved
@@ -42,7 +43,7 @@ class Tracker:
         if self._config.wandb is WandbMode.online:
             require("WANDB_API_KEY", "tracking.wandb=online")
         if self._config.wandb is not WandbMode.disabled:
-            import wandb  # noqa: PLC0415 (a second of a start, where it is off)
+            import wandb  # noqa: PLC0415 (takes a second, which runs without wandb save)
 
             self._wandb = wandb
             self._run = wandb.init(
@@ -68,38 +69,41 @@ class Tracker:
         if self._run is not None:
             self._run.finish(exit_code=0 if error is None else 1)
             self._run = None
-            self._wandb.teardown()  # ends wandb's own process, which would stay until this one ends
+            self._wandb.teardown()  # ends wandb's own process, which would otherwise live as long as this one
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """One training step. Raises ValueError for a figure that is no finite number: missing is not zero (law 4)."""
+        """Log the metrics of a training step.
+
+        Raises ValueError for a value that is not finite: missing is not zero (law 4).
+        """
         bad = [name for name, value in metrics.items() if not math.isfinite(value)]
         if bad:
-            raise ValueError(f"step {step}: not finite: {', '.join(bad)}")
+            raise ValueError(f"step {step}: metrics are not finite: {', '.join(bad)}")
         with self._folder.metrics.open("a") as file:
             file.write(json.dumps({"step": step, **metrics}) + "\n")
         if self._run is not None:
             self._run.log(dict(metrics), step=step)
 
     def table(self, name: str, rows: Sequence[Mapping[str, Any]], step: int | None = None) -> None:
-        """A table in wandb; nested values as JSON. Rows have the same columns."""
+        """Log a table to wandb, with nested values as JSON. All rows have the same columns."""
         if self._run is None or not rows:
             return
         cells = [[_cell(value) for value in row.values()] for row in rows]
         self._run.log({name: self._wandb.Table(columns=list(rows[0]), data=cells, allow_mixed_types=True)}, step=step)
 
     def rollouts(self, step: int, groups: Sequence[Group]) -> None:
-        """Wandb's table of rollouts: `tracking.rollout_table` of the step's."""
+        """Log `tracking.rollout_table` rollouts of a step to wandb."""
         self.table("rollouts", rollout_rows(groups, self._config.rollout_table), step)
 
     def summary(self, figures: Mapping[str, Any]) -> None:
-        """The figures of the end."""
+        """Write the final figures of the run."""
         write_atomic(self._folder.root / "summary.json", json.dumps(dict(figures), indent=2).encode())
         if self._run is not None:
             self._run.summary.update(dict(figures))
 
 
 def wandb_id(folder: RunFolder) -> str:
-    """The run's id in wandb: made once, and kept in its folder."""
+    """Return the wandb id of the run. It is created once and kept in the run folder."""
     path = folder.root / WANDB_ID
     if not path.is_file():
         folder.root.mkdir(parents=True, exist_ok=True)
@@ -108,7 +112,7 @@ def wandb_id(folder: RunFolder) -> str:
 
 
 def sweep_of(folder: RunFolder) -> str | None:
-    """The name of the sweep that the run is part of: Hydra keeps `multirun.yaml` beside its runs' folders. None for a single run."""
+    """Return the name of the sweep that the run belongs to, or None for a single run."""
     parent = folder.root.parent
     return f"sweep {parent.parent.name} {parent.name}" if (parent / SWEEP).is_file() else None
 

@@ -1,7 +1,8 @@
-"""Shows recorded rollouts to a person: `python -m rl_agent.tracking.viewer <run folder> [<rollout id>]`.
+"""Viewer of recorded rollouts: `python -m rl_agent.tracking.viewer <run folder> [<rollout id>]`.
 
-Without an id: a line a rollout. With one: what was asked, each turn, the patch, the verdict, and, with a tokenizer, every segment as the
-policy saw it, with what it sampled set apart. Models write what they like: control characters are shown, not obeyed.
+Without an id, it lists one rollout per line. With an id, it shows the problem, each turn, the patch and the verdict.
+With a tokenizer, it also shows every segment as the policy saw it, with the sampled tokens marked. Control characters
+from a model are escaped.
 """
 
 from __future__ import annotations
@@ -27,20 +28,22 @@ if TYPE_CHECKING:
     from rl_agent.tokens.segment import Segment
 
 WIDTH: Final = 160
-"""Width without a terminal."""
+"""Output width without a terminal."""
 TOKENIZER: Final = "tokenizer.json"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Read the command line; returns the exit code."""
+    """Run the command line and return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m rl_agent.tracking.viewer", description="Show the rollouts of a run."
     )
     parser.add_argument("run", type=Path, help="run folder")
-    parser.add_argument("rollout", nargs="?", help="id of one rollout, or its beginning; without it all are listed")
-    parser.add_argument("--status", help="list only rollouts of this status")
     parser.add_argument(
-        "--model", type=Path, help="folder with tokenizer.json, to show segments; else the run's model/"
+        "rollout", nargs="?", help="id of a rollout, or its first characters; default: list all rollouts"
+    )
+    parser.add_argument("--status", help="list only rollouts with this status")
+    parser.add_argument(
+        "--model", type=Path, help="folder with tokenizer.json, to show segments; default: model/ of the run"
     )
     given = parser.parse_args(arguments)
     console = Console(highlight=False, soft_wrap=True)
@@ -58,22 +61,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def recorded(run: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Step and record of each rollout. Raises ConfigError where there are none, or a line cannot be read."""
+    """Yield the step and the record of each rollout. Raises ConfigError if there are none, or if a line is invalid."""
     folder = RunFolder(run).rollouts
     steps = records.recorded_steps(folder)
     if not steps:
-        raise ConfigError(f"{run} has no recorded rollouts (rollouts/step_<n>.jsonl)")
+        raise ConfigError(f"{run}: no recorded rollouts found (rollouts/step_<n>.jsonl). Give a run folder.")
     for step in steps:
         path = folder / f"step_{step:05d}.jsonl"
         try:
             for line in path.read_bytes().splitlines():
                 yield step, orjson.loads(line)
         except (OSError, ValueError) as error:
-            raise ConfigError(f"{path} cannot be read: {error}") from error
+            raise ConfigError(f"{path}: cannot be read: {error}") from error
 
 
 def visible(text: str) -> str:
-    """The text with control characters written out: a terminal would obey them."""
+    """Return the text with control characters escaped, since a terminal would act on them."""
     return "".join(
         character if character in "\n\t" or character.isprintable() else character.encode("unicode_escape").decode()
         for character in text
@@ -106,7 +109,9 @@ def _show(console: Console, run: Path, wanted: str, model: Path | None) -> None:
     found = [(step, record) for step, record in recorded(run) if record["rollout_id"].startswith(wanted)]
     if len(found) != 1:
         ids = ", ".join(record["rollout_id"] for _, record in found[:8])
-        raise ConfigError(f"{run}: {len(found)} rollouts begin with {wanted}{': ' + ids if ids else ''}")
+        raise ConfigError(
+            f"{run}: {len(found)} rollouts start with {wanted}{': ' + ids if ids else ''}. Give a unique id."
+        )
     step, record = found[0]
     say = console.print
     say(Text(f"rollout {record['rollout_id']} of step {step}, task {visible(record['task_id'])}", style="bold"))
@@ -124,7 +129,7 @@ def _show(console: Console, run: Path, wanted: str, model: Path | None) -> None:
         if tokenizer is not None:
             say(_segment_text(segment, tokenizer))
     if tokenizer is None:
-        say(Text("\n(--model <folder with tokenizer.json> shows what the policy saw)"))
+        say(Text("\n(use --model <folder with tokenizer.json> to show the text of the segments)"))
 
 
 def _facts(record: dict[str, Any]) -> str:
@@ -157,12 +162,12 @@ def _tokenizer(run: Path, model: Path | None) -> Tokenizer | None:
     if (folder / TOKENIZER).is_file():
         return Tokenizer.from_file(str(folder / TOKENIZER))
     if model is not None:
-        raise ConfigError(f"--model {model} has no {TOKENIZER}")
+        raise ConfigError(f"--model {model}: {TOKENIZER} not found. Give a Hugging Face folder.")
     return None
 
 
 def _segment_text(segment: Segment, tokenizer: Tokenizer) -> Text:
-    """The whole sequence; trained tokens stand between markers, which a log shows too, and are green on a terminal."""
+    """Return the text of a segment. Trained tokens are between markers, and green on a terminal."""
     text, start = Text(), 0
     mask = segment.loss_mask
     while start < len(mask):

@@ -1,4 +1,4 @@
-"""Captures what the agent changed, as bytes."""
+"""Capture of the agent's changes as a git diff, in bytes."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ if TYPE_CHECKING:
     from rl_agent.workspace.workspace import Workspace
 
 MOST_BYTES: Final = 32 << 20
-"""A patch of this length or more is not captured, which is beyond every grader's limit."""
+"""Size from which a patch is not captured. It exceeds every grader's limit."""
 MOST_GROWTH: Final = 256 << 20
-"""Bytes that a work tree may gain: git holds a file twice to compress it."""
+"""Maximum growth of a work tree. To compress a file, git holds it twice."""
 LITTLE_GROWTH: Final = 1 << 20
-"""If the disk is full although the work tree gained no more than this, the agent did not fill it."""
+"""Growth up to which the work tree is not checked. If the disk is full then, the agent did not fill it."""
 TOO_LARGE: Final = 95
 NOT_CAPTURED: Final = b"not captured: "
-"""Begins what stands for a patch that is too large, in words."""
+"""Prefix of the message that replaces a patch that is too large."""
 TEXT_SHOWN: Final = 2000
 
-# What the agent left running is ended first, so that nothing changes under git: pass after pass, since one that is just being
-# started is in no listing yet and a killed one takes a moment to go. A hundred passes at most: an image's own service that is
-# started again for ever must not cost the rollout. A repository inside the repository would be recorded as a mere pointer to
-# one of its commits, and in a submodule git would run, as root, what the submodule's own configuration names: every inner .git
-# goes. A submodule without one counts as unchanged. git would write what is new to the disk and read it twice: what is too large
-# for that, a sparse file of terabytes among it, is refused first.
+# First, the script kills the agent's remaining processes, so that no file changes while git reads it. It makes several
+# passes: a process that is just starting is not listed yet, and a killed one takes a moment to exit. A hundred passes
+# are enough: a service of the image that restarts forever must not cost the rollout. Then it removes every inner .git.
+# git would record a nested repository as a mere pointer to one of its commits, and in a submodule it would run, as
+# root, the commands of the submodule's configuration. A submodule without .git counts as unchanged. git writes new
+# files to disk and reads them twice, so the script first rejects what is too large, such as sparse terabyte files.
 CAPTURE: Final = f"""\
 set -eu
 end_all() {{
@@ -58,25 +58,25 @@ if [ "$now" -gt {LITTLE_GROWTH} ]; then
   before=$({SHADOW_GIT} ls-tree -r -l "$BASE" | awk '{{ n += $4 }} END {{ printf "%.0f", n }}')
   grown=$((now - before))
   free=$(df -Pk "$P" | awk 'END {{ printf "%.0f", $4 * 1024 }}')
-  whole=$((grown * 4 / 3))  # in base 85, where nothing can be compressed
+  whole=$((grown * 4 / 3))  # base 85, if nothing can be compressed
   need=$((grown + (whole < {MOST_BYTES} ? whole : {MOST_BYTES})))
   if [ "$grown" -gt {LITTLE_GROWTH} ] && {{ [ "$grown" -gt {MOST_GROWTH} ] || [ "$need" -gt "$free" ]; }}; then
-    echo "the work tree has grown by $grown bytes, and $free are free on its disk; the largest file (bytes, name): ${{sizes#* }}"
+    echo "the work tree has grown by $grown bytes, and its disk has $free free bytes; the largest file (bytes, name): ${{sizes#* }}"
     exit {TOO_LARGE}
   fi
 fi
 {SHADOW_GIT} add -A .
 {SHADOW_GIT} diff --cached --binary --full-index --no-renames --no-ext-diff --no-textconv --no-color \
   --src-prefix=a/ --dst-prefix=b/ "$BASE" -- | head -c {MOST_BYTES} >"$P/patch"
-[ "${{PIPESTATUS[0]}}" -eq 0 ] || [ "$(stat -c %s "$P/patch")" -eq {MOST_BYTES} ]  # where head had enough, git could not go on
+[ "${{PIPESTATUS[0]}}" -eq 0 ] || [ "$(stat -c %s "$P/patch")" -eq {MOST_BYTES} ]  # head closes the pipe at its limit, and git fails
 """
 
 
 async def capture(sandbox: Sandbox, workspace: Workspace, *, timeout_s: float = 300.0) -> bytes:
-    """What the agent changed since `prepare`, as git's binary diff; b"" for nothing.
+    """Return the agent's changes since `prepare` as a binary git diff, b"" without changes.
 
-    Ignored files do not count. Raises GraderError when git fails: never an empty patch for a failure. Where there is more than
-    can be captured, NOT_CAPTURED and why, which graders refuse.
+    Ignored files do not count. If the changes are too large, the result is NOT_CAPTURED with the reason, which graders
+    reject. Raises GraderError if git fails. A failure is never an empty patch.
     """
     environment = {
         **GIT_ENVIRONMENT,
@@ -90,7 +90,7 @@ async def capture(sandbox: Sandbox, workspace: Workspace, *, timeout_s: float = 
         return NOT_CAPTURED + printed(result, TEXT_SHOWN).encode()
     if result.exit_code != 0:
         what = f"took longer than {timeout_s:g} s" if result.timed_out else f"failed ({result.exit_code})"
-        raise GraderError(f"capturing the changes in {workspace.workdir} {what}: {printed(result, TEXT_SHOWN)}")
+        raise GraderError(f"{workspace.workdir}: capturing the changes {what}: {printed(result, TEXT_SHOWN)}")
     patch = await sandbox.read_file(f"{PRIVATE}/patch", user="root")
     if len(patch) >= MOST_BYTES:
         return NOT_CAPTURED + f"the patch has {MOST_BYTES} bytes or more".encode()

@@ -1,4 +1,4 @@
-"""Reads a git diff file by file, without applying it."""
+"""Parser of git diffs, file by file, without applying them."""
 
 from __future__ import annotations
 
@@ -19,35 +19,36 @@ SUBMODULE: Final = b"160000"
 
 @dataclass(slots=True, kw_only=True)
 class Section:
-    """One file's part of a patch."""
+    """Part of a patch that changes one file."""
 
     paths: list[bytes] = field(default_factory=list)
     modes: set[bytes] = field(default_factory=set)
     added: list[bytes] = field(default_factory=list)
-    """Added lines, without their sign."""
+    """Added lines without the leading `+`."""
     removed: list[bytes] = field(default_factory=list)
     is_new: bool = False
-    """The base does not have the file."""
+    """True if the base does not have the file."""
     is_deleted: bool = False
     lines: list[bytes] = field(default_factory=list)
-    """The whole section as it stands in the patch."""
+    """All lines of the section, unchanged."""
 
     @property
     def name(self) -> str:
-        """The path after the change, for people."""
+        """Path after the change, for messages."""
         return self.paths[-1].decode(errors="replace") if self.paths else "?"
 
     @property
     def size(self) -> int:
-        """Bytes of the section."""
+        """Size of the section in bytes."""
         return sum(len(line) + 1 for line in self.lines)
 
 
 def sections(patch: bytes) -> Iterator[Section]:
-    """The files of a patch. Hunks are skipped by their line counts, so no content can pass for a header."""
+    """Yield the files of a patch. Hunks are skipped by their line counts, so content is never taken for a header."""
     section: Section | None = None
     old = new = 0
-    for ended in io.BytesIO(patch):  # as they come: all lines of a large patch at once would take many times its size
+    # line by line: a list of all lines would take many times the size of a large patch
+    for ended in io.BytesIO(patch):
         line = ended.removesuffix(b"\n")
         if old > 0 or new > 0:
             old -= line[:1] in (b" ", b"-", b"")
@@ -72,12 +73,12 @@ def sections(patch: bytes) -> Iterator[Section]:
 
 
 def join(kept: list[Section]) -> bytes:
-    """The patch of these sections."""
+    """Return the patch that consists of these sections."""
     return b"".join(line + b"\n" for section in kept for line in section.lines)
 
 
 def touched_paths(patch: bytes) -> list[bytes]:
-    """The paths that a patch names, in its order."""
+    """Return the paths in a patch, in order, without duplicates."""
     return list(dict.fromkeys(path for section in sections(patch) for path in section.paths))
 
 
@@ -113,7 +114,7 @@ def _add(section: Section, path: bytes) -> None:
 
 
 def _unquote(name: bytes) -> bytes:
-    """A path as git prints it, where quotes mark C escapes."""
+    """Return a path without git's quotes and C escapes."""
     if not (name.startswith(b'"') and name.endswith(b'"') and len(name) > 1):
         return name
     return ESCAPE.sub(

@@ -1,8 +1,8 @@
-"""Makes a task's repository in a sandbox, the same way before the agent and before grading.
+"""Setup of a task's repository in a sandbox, in the same way before the agent and before grading.
 
-The repository belongs to the agent. Beside it, out of the agent's reach, lies the *shadow*: a git directory of root's with
-the state of the work tree at this moment as its base. What the agent does to its own `.git` (commits, configuration, hooks,
-deletion) has no influence on what is captured from the shadow.
+The repository belongs to the agent. Root also keeps a *shadow*, a git directory that the agent cannot access, with the
+initial state of the work tree as its base. Changes are captured from the shadow, so the agent's changes to its own
+`.git` (commits, configuration, hooks, deletion) have no effect.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Files = Mapping[str, str | bytes]
 """Path -> content."""
 PRIVATE: Final = "/var/lib/rl_agent"
-"""A folder of root's in the sandbox."""
+"""Folder in the sandbox that only root can access."""
 GIT_ENVIRONMENT: Final = {
     "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_CONFIG_GLOBAL": "/dev/null",
@@ -69,11 +69,11 @@ COMMANDS_SHOWN: Final = 200
 STATEMENT: Final = "/opt/rl_agent_task/PROBLEM_STATEMENT.md"
 """Path of the problem statement in the sandbox. It is outside the repository, so no diff contains it."""
 REPOSITORY_EXISTS: Final = 92
-"""Exit code of a script that expected to make the repository itself."""
+"""Exit code of a script that creates a repository, if there is one already."""
 HISTORY_LEFT: Final = 94
 
-# Pieces of scripts, run by root: as few processes as will do, as each costs a rollout milliseconds of CPU.
-# $W is the work tree, $P the private folder; `own` gives the agent what a later piece has made.
+# Parts of scripts that root runs. They start few processes, since each costs milliseconds of CPU per rollout.
+# $W: work tree. $P: private folder. `own` gives the agent the files that a later part has created.
 UNPACK: Final = """\
 set -eu
 umask 022
@@ -84,9 +84,9 @@ UNPACK_REPOSITORY: Final = f"""\
 [ ! -e "$W/.git" ] || exit {REPOSITORY_EXISTS}
 {UNPACK}own() {{ chown -R agent: .; }}
 """
-# The history goes: fixes lie in later commits, tags, stashes and reflogs. What stays is one commit without parents, in a
-# repository made anew, so that nothing unreachable can be left. The base keeps its id unless the work tree differs from it
-# (a bug that a pre_command has planted would show in `git diff`).
+# Removes the git history, since later commits, tags, stashes and reflogs can contain the fix. A new repository gets one
+# commit without parents, so no unreachable object remains. The base keeps its id unless the work tree differs from it
+# (`git diff` would show a bug that a pre_command has planted).
 PRUNE: Final = f"""\
 prune() {{
   old=$1 top=$2 new=$P/pruned
@@ -99,7 +99,7 @@ prune() {{
   fi
   branch=$(in_old symbolic-ref -q --short HEAD || echo main)
   git init -q --template= "$new"
-  # --update-head-ok: the new repository may stand on a branch of the same name, which has no commit yet
+  # --update-head-ok: HEAD of the new repository can be this branch, which has no commit yet
   git --git-dir="$new/.git" -c safe.directory='*' -c uploadpack.allowAnySHA1InWant=true fetch -q --depth=1 --no-tags --update-head-ok \
     --upload-pack="git -c safe.directory=* -c uploadpack.allowAnySHA1InWant=true upload-pack" "file://$old" "$base:refs/heads/$branch"
   rm -f "$new/.git/FETCH_HEAD"
@@ -110,10 +110,10 @@ prune() {{
   mv "$new/.git" "$top/.git"
   in_new() {{ git --git-dir="$top/.git" --work-tree="$top" -c safe.directory='*' "$@"; }}
   in_new read-tree "$base"
-  [ "$(in_new rev-list --all --reflog)" = "$base" ] || {{ echo "git history is left: $(in_new rev-list --all --reflog | wc -l) commits" >&2; exit {HISTORY_LEFT}; }}
+  [ "$(in_new rev-list --all --reflog)" = "$base" ] || {{ echo "git history remains: $(in_new rev-list --all --reflog | wc -l) commits" >&2; exit {HISTORY_LEFT}; }}
   reachable=$(in_new rev-list --objects --all | wc -l)
   present=$(in_new count-objects -v | awk '/^(count|in-pack):/ {{ n += $2 }} END {{ print n }}')
-  [ "$reachable" = "$present" ] || {{ echo "$present git objects are left, $reachable are reachable" >&2; exit {HISTORY_LEFT}; }}
+  [ "$reachable" = "$present" ] || {{ echo "$present git objects remain, but $reachable are reachable" >&2; exit {HISTORY_LEFT}; }}
 }}
 for hidden in $HIDDEN; do rm -rf -- "$hidden"; done
 place=$PWD
@@ -166,22 +166,25 @@ class Workspace:
 
     workdir: str
     base_tree: str
-    """Id of the git tree that the work tree was when the agent got it."""
+    """Id of the git tree with the initial state of the work tree."""
 
 
 @asynccontextmanager
 async def booted(provider: SandboxProvider, task: Task, **options: Any) -> AsyncIterator[Sandbox]:
-    """A sandbox of the task's image; `options` as of `SandboxProvider.boot`. Raises SetupError for an image that does not exist."""
+    """Boot a sandbox from the task's image.
+
+    `options`: see `SandboxProvider.boot`. Raises SetupError if the image does not exist.
+    """
     async with AsyncExitStack() as stack:
         try:
             sandbox = await stack.enter_async_context(provider.boot(task.image, **options))
-        except ImageError as error:  # a run's other tasks have images of their own
+        except ImageError as error:  # not a ConfigError: other tasks of the run have other images
             raise SetupError(f"task {task.task_id}: {error}") from error
         yield sandbox
 
 
 async def prepare(sandbox: Sandbox, task: Task, *, timeout_s: float) -> Workspace:
-    """Make the repository as the agent gets it; raises SetupError with what a failing command printed."""
+    """Set up the repository for the agent. Raises SetupError with the output of a failed command."""
     repository = _repository(task)
     if repository is not None:
         shadow: dict[str, str | bytes] = {
@@ -201,10 +204,9 @@ async def prepare(sandbox: Sandbox, task: Task, *, timeout_s: float) -> Workspac
 
 
 async def make_repository(sandbox: Sandbox, task: Task, *, then: str, private: Files, timeout_s: float) -> ExecResult:
-    """Make the repository without a shadow, and go on with the script `then`.
+    """Set up the repository without a shadow, run the script `then`, and return the result of the last script.
 
-    `private` (path -> content) is unpacked into the private folder first. Returns the result of the last script; a failing
-    pre_command raises SetupError.
+    `private` (path -> content) is unpacked into the private folder first. Raises SetupError if a pre_command fails.
     """
     repository = _repository(task)
     if repository is not None:
@@ -218,7 +220,7 @@ async def make_repository(sandbox: Sandbox, task: Task, *, then: str, private: F
 async def _make_step_by_step(
     sandbox: Sandbox, task: Task, then: str, private: Files, timeout_s: float, *, statement: bool = False
 ) -> ExecResult:
-    """The way for images with a repository, and for tasks with pre_commands: these come before the base commit."""
+    """Set up the repository of an image, or of a task with pre_commands, which run before the base commit."""
     content = _archive(task, {"": private}, None, statement=statement)
     if not task.pre_commands:
         return await _script(sandbox, task, UNPACK + COMMIT + then, content, timeout_s)
@@ -229,29 +231,32 @@ async def _make_step_by_step(
 
 
 def _repository(task: Task) -> Repository | None:
-    """The task's repository where it is known before anything runs."""
+    """Return the task's repository, or None if its content is known only in the sandbox."""
     if not task.files or task.pre_commands or any(path.split("/")[0] == ".git" for path in task.files):
         return None
     return make_repository_files({path: text.encode() for path, text in task.files.items()})
 
 
 def require_made(task: Task, result: ExecResult, timeout_s: float) -> None:
-    """Raise SetupError if the script that made the repository failed."""
+    """Raise SetupError if the script that sets up the repository failed."""
     if result.exit_code != 0:
         what = f"took longer than {timeout_s:g} s" if result.timed_out else f"failed ({result.exit_code})"
         shown = printed(result, TEXT_SHOWN)
-        raise SetupError(f"task {task.task_id}: making the repository in {task.workdir} {what}: {shown}")
+        raise SetupError(f"task {task.task_id}: setting up the repository in {task.workdir} {what}: {shown}")
 
 
 async def _run_pre_commands(sandbox: Sandbox, task: Task, timeout_s: float) -> None:
-    """Run the task's own commands, as the agent, in its work tree, in one shell, all in `timeout_s`; the first line that fails ends them."""
+    """Run the task's pre_commands as the agent, in one shell, within `timeout_s` in total.
+
+    The first failing line ends them.
+    """
     script = "set -e\n" + "\n".join(task.pre_commands)
     result = await sandbox.exec(script, cwd=task.workdir, timeout=timeout_s)
     if result.exit_code != 0:
         shown = "; ".join(task.pre_commands)[:COMMANDS_SHOWN]
         raise SetupError(
             f"task {task.task_id}: pre_commands `{shown}` "
-            + ("ran out of time" if result.timed_out else f"ended with {result.exit_code}")
+            + (f"took longer than {timeout_s:g} s" if result.timed_out else f"failed ({result.exit_code})")
             + f": {printed(result, TEXT_SHOWN)}"
         )
 
@@ -266,7 +271,7 @@ async def _script(sandbox: Sandbox, task: Task, script: str, stdin: bytes, timeo
 def _archive(
     task: Task, private: Mapping[str, Files], repository: Repository | None, *, statement: bool = False
 ) -> bytes:
-    """A tar archive of the task's files, with their repository, and of folders for the private folder."""
+    """Return a tar archive of the task's files, their repository, and the content of the private folder."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as tar:
         _add_folder(tar, PRIVATE, 0o700)
@@ -293,7 +298,9 @@ def _add_folder(tar: tarfile.TarFile, path: str, mode: int) -> None:
 
 def _add_file(tar: tarfile.TarFile, folder: str, path: str, content: str | bytes) -> None:
     if path.startswith("/") or ".." in path.split("/"):
-        raise SetupError(f"a task's file must lie in its repository, got {path!r}")
+        raise SetupError(
+            f"file {path!r} of a task: the path is not inside the repository. Use a relative path without `..`."
+        )
     data = content.encode() if isinstance(content, str) else content
     info = tarfile.TarInfo(f"{folder}/{path}".strip("/"))
     info.size = len(data)

@@ -62,11 +62,11 @@ def test_control_characters_are_shown_and_not_obeyed(run: Path, capsys: pytest.C
 
 def test_what_is_not_there_is_named(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path / "nowhere")]) == 1
-    assert "has no recorded rollouts" in capsys.readouterr().err
+    assert "no recorded rollouts found" in capsys.readouterr().err
     assert main([str(run), "99999"]) == 1
-    assert "0 rollouts begin with 99999" in capsys.readouterr().err
+    assert "0 rollouts start with 99999" in capsys.readouterr().err
     assert main([str(run), "0"]) == 1
-    assert "rollouts begin with 0" in capsys.readouterr().err
+    assert "rollouts start with 0" in capsys.readouterr().err
     one = json.loads(next((run / "rollouts").glob("*.jsonl")).read_text().splitlines()[0])["rollout_id"]
     assert main([str(run), one, "--model", str(tmp_path)]) == 1
-    assert "has no tokenizer.json" in capsys.readouterr().err
+    assert "tokenizer.json not found" in capsys.readouterr().err
