@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from rl_agent.errors import ImageError, SetupError
-from rl_agent.workspace.git_objects import Repository, file_mode, make_repository_files
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -67,8 +66,6 @@ TEXT_SHOWN: Final = 4000
 COMMANDS_SHOWN: Final = 200
 STATEMENT: Final = "/opt/rl_agent_task/PROBLEM_STATEMENT.md"
 """Path of the problem statement in the sandbox. It is outside the repository, so no diff contains it."""
-REPOSITORY_EXISTS: Final = 92
-"""Exit code of a script that expected to make the repository itself."""
 HISTORY_LEFT: Final = 94
 
 # Pieces of scripts, run by root: as few processes as will do, as each costs a rollout milliseconds of CPU.
@@ -79,13 +76,10 @@ umask 022
 tar -xf - -C / --no-same-owner --no-overwrite-dir
 cd "$W"
 """
-UNPACK_REPOSITORY: Final = f"""\
-[ ! -e "$W/.git" ] || exit {REPOSITORY_EXISTS}
-{UNPACK}own() {{ chown -R agent: .; }}
-"""
 # The history goes: fixes lie in later commits, tags, stashes and reflogs. What stays is one commit without parents, in a
 # repository made anew, so that nothing unreachable can be left. The base keeps its id unless the work tree differs from it
-# (a bug that a pre_command has planted would show in `git diff`).
+# (a bug that a pre_command has planted would show in `git diff`). A repository that COMMIT has just made has no history to
+# remove, only hidden files.
 PRUNE: Final = f"""\
 prune() {{
   old=$1 top=$2 new=$P/pruned
@@ -117,7 +111,7 @@ prune() {{
 for hidden in $HIDDEN; do rm -rf -- "$hidden"; done
 place=$PWD
 while :; do
-  if [ -e "$place/.git" ]; then
+  if [ -e "$place/.git" ] && {{ [ "$place" != "${{made:-}}" ] || [ -n "$HIDDEN" ]; }}; then
     prune "$(git --git-dir="$place/.git" -c safe.directory='*' rev-parse --absolute-git-dir)" "$place"
     chown -R agent: "$place/.git"
   fi
@@ -140,6 +134,7 @@ if [ ! -e .git ]; then
   git --git-dir=.git --work-tree=. add -A -f
   git --git-dir=.git --work-tree=. -c gc.auto=0 -c maintenance.auto=false commit -q --allow-empty -m base
   chown -R agent: .
+  made=$PWD
 fi
 [ "$(stat -c %U .)" = agent ] || chown -R agent: .
 own() { xargs -0 chown -hf agent: <"$P/touched" || :; }  # deleted files are gone
@@ -181,57 +176,27 @@ async def booted(provider: SandboxProvider, task: Task, **options: Any) -> Async
 
 async def prepare(sandbox: Sandbox, task: Task, *, timeout_s: float) -> Workspace:
     """Make the repository as the agent gets it; raises SetupError with what a failing command printed."""
-    repository = _repository(task)
-    if repository is not None:
-        shadow: dict[str, str | bytes] = {
-            **repository.files,
-            "config": SHADOW_CONFIG,
-            "info/attributes": SHADOW_ATTRIBUTES,
-        }
-        content = _archive(task, {"shadow": shadow}, repository, statement=True)
-        result = await _script(sandbox, task, UNPACK_REPOSITORY + "own\n", content, timeout_s)
-        if result.exit_code != REPOSITORY_EXISTS:
-            require_made(task, result, timeout_s)
-            return Workspace(workdir=task.workdir, base_tree=repository.tree)
-    result = await _make_step_by_step(sandbox, task, PRUNE + SHADOW, {}, timeout_s, statement=True)
+    result = await make_repository(sandbox, task, then=PRUNE + SHADOW, private={}, timeout_s=timeout_s, statement=True)
     require_made(task, result, timeout_s)
     _, _, tree = result.stdout.rpartition(b"base-tree ")
     return Workspace(workdir=task.workdir, base_tree=tree.strip().decode())
 
 
-async def make_repository(sandbox: Sandbox, task: Task, *, then: str, private: Files, timeout_s: float) -> ExecResult:
-    """Make the repository without a shadow, and go on with the script `then`.
+async def make_repository(
+    sandbox: Sandbox, task: Task, *, then: str, private: Files, timeout_s: float, statement: bool = False
+) -> ExecResult:
+    """Unpack the task's files, run its pre_commands, make the base commit, and go on with the script `then`.
 
     `private` (path -> content) is unpacked into the private folder first. Returns the result of the last script; a failing
     pre_command raises SetupError.
     """
-    repository = _repository(task)
-    if repository is not None:
-        content = _archive(task, {"": private}, repository)
-        result = await _script(sandbox, task, UNPACK_REPOSITORY + then, content, timeout_s)
-        if result.exit_code != REPOSITORY_EXISTS:
-            return result
-    return await _make_step_by_step(sandbox, task, then, private, timeout_s)
-
-
-async def _make_step_by_step(
-    sandbox: Sandbox, task: Task, then: str, private: Files, timeout_s: float, *, statement: bool = False
-) -> ExecResult:
-    """The way for images with a repository, and for tasks with pre_commands: these come before the base commit."""
-    content = _archive(task, {"": private}, None, statement=statement)
+    content = _archive(task, private, statement=statement)
     if not task.pre_commands:
         return await _script(sandbox, task, UNPACK + COMMIT + then, content, timeout_s)
     own = OWN_ALL if task.files else OWN_IF_NEEDED
     require_made(task, await _script(sandbox, task, UNPACK + own, content, timeout_s), timeout_s)
     await _run_pre_commands(sandbox, task, timeout_s)
     return await _script(sandbox, task, COMMIT + then, b"", timeout_s)
-
-
-def _repository(task: Task) -> Repository | None:
-    """The task's repository where it is known before anything runs."""
-    if not task.files or task.pre_commands or any(path.split("/")[0] == ".git" for path in task.files):
-        return None
-    return make_repository_files({path: text.encode() for path, text in task.files.items()})
 
 
 def require_made(task: Task, result: ExecResult, timeout_s: float) -> None:
@@ -262,24 +227,18 @@ async def _script(sandbox: Sandbox, task: Task, script: str, stdin: bytes, timeo
     return await sandbox.exec(script, user="root", cwd="/", env=environment, stdin=stdin, timeout=timeout_s)
 
 
-def _archive(
-    task: Task, private: Mapping[str, Files], repository: Repository | None, *, statement: bool = False
-) -> bytes:
-    """A tar archive of the task's files, with their repository, and of folders for the private folder."""
+def _archive(task: Task, private: Files, *, statement: bool) -> bytes:
+    """Pack the task's files and the files of the private folder into a tar archive."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as tar:
         _add_folder(tar, PRIVATE, 0o700)
-        for folder, files in private.items():
-            for path, content in files.items():
-                _add_file(tar, f"{PRIVATE}/{folder}", path, content)
+        for path, content in private.items():
+            _add_file(tar, PRIVATE, path, content)
         if statement:
             _add_file(tar, "", STATEMENT.lstrip("/"), task.problem_statement)
         _add_folder(tar, task.workdir, 0o755)
         for path, text in task.files.items():
             _add_file(tar, task.workdir, path, text)
-        if repository is not None:
-            for path, content in repository.files.items():
-                _add_file(tar, f"{task.workdir}/.git", path, content)
     return buffer.getvalue()
 
 
@@ -296,7 +255,7 @@ def _add_file(tar: tarfile.TarFile, folder: str, path: str, content: str | bytes
     data = content.encode() if isinstance(content, str) else content
     info = tarfile.TarInfo(f"{folder}/{path}".strip("/"))
     info.size = len(data)
-    info.mode = file_mode(data) & 0o777
+    info.mode = 0o755 if data.startswith(b"#!") else 0o644
     tar.addfile(info, io.BytesIO(data))
 
 
