@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rl_agent.sandboxes.base import Sandbox
-    from rl_agent.sandboxes.gateway.faults import Fault
     from rl_agent.sandboxes.gateway.server import Gateway
+    from tests.gateway_faults import Fault
 
 CREATE = "POST /(v2/)?sandboxes"
 START = "POST /process.Process/Start"

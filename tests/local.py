@@ -12,9 +12,9 @@ from rl_agent import secrets
 from rl_agent.config.gateway import GatewayConfig
 from rl_agent.graders.eval_cmd import EvalCmdConfig
 from rl_agent.sandboxes.e2b.provider import E2BSandboxConfig
-from rl_agent.sandboxes.gateway.server import Gateway
 from rl_agent.sandboxes.local.provider import LocalSandboxConfig
 from rl_agent.tasks.task import EvalCmdSpec, Task
+from tests.gateway_faults import FaultyGateway
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from rl_agent.graders.eval_cmd import EvalCmd
     from rl_agent.sandboxes.base import SandboxProvider
     from rl_agent.sandboxes.e2b.provider import E2BProvider
-    from rl_agent.sandboxes.gateway.faults import Fault
+    from rl_agent.sandboxes.gateway.server import Gateway
     from rl_agent.sandboxes.local.provider import LocalProvider
+    from tests.gateway_faults import Fault
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="the local sandbox needs root")
 
@@ -45,7 +46,7 @@ async def local_as_it_is(folder: Path) -> AsyncIterator[SandboxProvider]:
 async def gateway(folder: Path, *, faults: Sequence[Fault] = (), **changes: Any) -> AsyncIterator[Gateway]:
     """Our gateway in this process, over the local sandbox."""
     values = {"port": 0, "expose": ["127.0.0.1:*"], "assets_dir": str(folder / "assets"), **changes}
-    async with Gateway(
+    async with FaultyGateway(
         local_provider(folder / "local"), GatewayConfig(**values), key=GATEWAY_KEY, faults=faults
     ) as opened:
         yield opened

@@ -179,7 +179,7 @@ async def run_tests(
     the repository, where the originals may be, is removed first.
     """
     tests = judge.tests(task.grader) if mixed is None else Tests(files=mixed)
-    prune = "" if mixed is None or task.files else PRUNE
+    prune = "" if mixed is None else PRUNE
     script = prune + BEGIN + _apply(options) + BRING
     private = {"patch": patch, "touched": _with_parents(touched_paths(patch)), **_private(tests)}
     private |= {f"tools/{path}": content for path, content in judge.tools(task.grader, options).items()}

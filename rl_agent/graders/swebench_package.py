@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 START: Final = ">>>>> Start Test Output"
 END: Final = ">>>>> End Test Output"
 _BRINGS_TESTS: Final = re.compile(
-    r"^git checkout [0-9a-f]{7,40} [^\n]*\n|^git apply -v - <<'(?P<end>EOF_\w+)'\n.*?^(?P=end)\n", re.MULTILINE | re.DOTALL
+    r"^git checkout [0-9a-f]{7,40} [^\n]*\n|^git apply -v - <<'(?P<end>EOF_\w+)'\n.*?^(?P=end)\n",
+    re.MULTILINE | re.DOTALL,
 )
 """Lines of a script that bring the tests, or take them away again."""
 FAIL_ONLY: Final = "fail_only"

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from rl_agent.errors import ImageError, SetupError
-from rl_agent.workspace.git_objects import Repository, file_mode, make_repository_files
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -68,8 +67,6 @@ TEXT_SHOWN: Final = 4000
 COMMANDS_SHOWN: Final = 200
 STATEMENT: Final = "/opt/rl_agent_task/PROBLEM_STATEMENT.md"
 """Path of the problem statement in the sandbox. It is outside the repository, so no diff contains it."""
-REPOSITORY_EXISTS: Final = 92
-"""Exit code of a script that creates a repository, if there is one already."""
 HISTORY_LEFT: Final = 94
 
 # Parts of scripts that root runs. They start few processes, since each costs milliseconds of CPU per rollout.
@@ -80,13 +77,10 @@ umask 022
 tar -xf - -C / --no-same-owner --no-overwrite-dir
 cd "$W"
 """
-UNPACK_REPOSITORY: Final = f"""\
-[ ! -e "$W/.git" ] || exit {REPOSITORY_EXISTS}
-{UNPACK}own() {{ chown -R agent: .; }}
-"""
 # Removes the git history, since later commits, tags, stashes and reflogs can contain the fix. A new repository gets one
 # commit without parents, so no unreachable object remains. The base keeps its id unless the work tree differs from it
-# (`git diff` would show a bug that a pre_command has planted).
+# (`git diff` would show a bug that a pre_command has planted). A repository that COMMIT has just made has no history to
+# remove, only hidden files.
 PRUNE: Final = f"""\
 prune() {{
   old=$1 top=$2 new=$P/pruned
@@ -118,7 +112,7 @@ prune() {{
 for hidden in $HIDDEN; do rm -rf -- "$hidden"; done
 place=$PWD
 while :; do
-  if [ -e "$place/.git" ]; then
+  if [ -e "$place/.git" ] && {{ [ "$place" != "${{made:-}}" ] || [ -n "$HIDDEN" ]; }}; then
     prune "$(git --git-dir="$place/.git" -c safe.directory='*' rev-parse --absolute-git-dir)" "$place"
     chown -R agent: "$place/.git"
   fi
@@ -141,6 +135,7 @@ if [ ! -e .git ]; then
   git --git-dir=.git --work-tree=. add -A -f
   git --git-dir=.git --work-tree=. -c gc.auto=0 -c maintenance.auto=false commit -q --allow-empty -m base
   chown -R agent: .
+  made=$PWD
 fi
 [ "$(stat -c %U .)" = agent ] || chown -R agent: .
 own() { xargs -0 chown -hf agent: <"$P/touched" || :; }  # deleted files are gone
@@ -185,56 +180,26 @@ async def booted(provider: SandboxProvider, task: Task, **options: Any) -> Async
 
 async def prepare(sandbox: Sandbox, task: Task, *, timeout_s: float) -> Workspace:
     """Set up the repository for the agent. Raises SetupError with the output of a failed command."""
-    repository = _repository(task)
-    if repository is not None:
-        shadow: dict[str, str | bytes] = {
-            **repository.files,
-            "config": SHADOW_CONFIG,
-            "info/attributes": SHADOW_ATTRIBUTES,
-        }
-        content = _archive(task, {"shadow": shadow}, repository, statement=True)
-        result = await _script(sandbox, task, UNPACK_REPOSITORY + "own\n", content, timeout_s)
-        if result.exit_code != REPOSITORY_EXISTS:
-            require_made(task, result, timeout_s)
-            return Workspace(workdir=task.workdir, base_tree=repository.tree)
-    result = await _make_step_by_step(sandbox, task, PRUNE + SHADOW, {}, timeout_s, statement=True)
+    result = await make_repository(sandbox, task, then=PRUNE + SHADOW, private={}, timeout_s=timeout_s, statement=True)
     require_made(task, result, timeout_s)
     _, _, tree = result.stdout.rpartition(b"base-tree ")
     return Workspace(workdir=task.workdir, base_tree=tree.strip().decode())
 
 
-async def make_repository(sandbox: Sandbox, task: Task, *, then: str, private: Files, timeout_s: float) -> ExecResult:
-    """Set up the repository without a shadow, run the script `then`, and return the result of the last script.
+async def make_repository(
+    sandbox: Sandbox, task: Task, *, then: str, private: Files, timeout_s: float, statement: bool = False
+) -> ExecResult:
+    """Unpack the task's files, run its pre_commands, make the base commit, and run the script `then`.
 
     `private` (path -> content) is unpacked into the private folder first. Raises SetupError if a pre_command fails.
     """
-    repository = _repository(task)
-    if repository is not None:
-        content = _archive(task, {"": private}, repository)
-        result = await _script(sandbox, task, UNPACK_REPOSITORY + then, content, timeout_s)
-        if result.exit_code != REPOSITORY_EXISTS:
-            return result
-    return await _make_step_by_step(sandbox, task, then, private, timeout_s)
-
-
-async def _make_step_by_step(
-    sandbox: Sandbox, task: Task, then: str, private: Files, timeout_s: float, *, statement: bool = False
-) -> ExecResult:
-    """Set up the repository of an image, or of a task with pre_commands, which run before the base commit."""
-    content = _archive(task, {"": private}, None, statement=statement)
+    content = _archive(task, private, statement=statement)
     if not task.pre_commands:
         return await _script(sandbox, task, UNPACK + COMMIT + then, content, timeout_s)
     own = OWN_ALL if task.files else OWN_IF_NEEDED
     require_made(task, await _script(sandbox, task, UNPACK + own, content, timeout_s), timeout_s)
     await _run_pre_commands(sandbox, task, timeout_s)
     return await _script(sandbox, task, COMMIT + then, b"", timeout_s)
-
-
-def _repository(task: Task) -> Repository | None:
-    """Return the task's repository, or None if its content is known only in the sandbox."""
-    if not task.files or task.pre_commands or any(path.split("/")[0] == ".git" for path in task.files):
-        return None
-    return make_repository_files({path: text.encode() for path, text in task.files.items()})
 
 
 def require_made(task: Task, result: ExecResult, timeout_s: float) -> None:
@@ -268,24 +233,18 @@ async def _script(sandbox: Sandbox, task: Task, script: str, stdin: bytes, timeo
     return await sandbox.exec(script, user="root", cwd="/", env=environment, stdin=stdin, timeout=timeout_s)
 
 
-def _archive(
-    task: Task, private: Mapping[str, Files], repository: Repository | None, *, statement: bool = False
-) -> bytes:
-    """Return a tar archive of the task's files, their repository, and the content of the private folder."""
+def _archive(task: Task, private: Files, *, statement: bool) -> bytes:
+    """Return a tar archive of the task's files and the files of the private folder."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as tar:
         _add_folder(tar, PRIVATE, 0o700)
-        for folder, files in private.items():
-            for path, content in files.items():
-                _add_file(tar, f"{PRIVATE}/{folder}", path, content)
+        for path, content in private.items():
+            _add_file(tar, PRIVATE, path, content)
         if statement:
             _add_file(tar, "", STATEMENT.lstrip("/"), task.problem_statement)
         _add_folder(tar, task.workdir, 0o755)
         for path, text in task.files.items():
             _add_file(tar, task.workdir, path, text)
-        if repository is not None:
-            for path, content in repository.files.items():
-                _add_file(tar, f"{task.workdir}/.git", path, content)
     return buffer.getvalue()
 
 
@@ -304,7 +263,7 @@ def _add_file(tar: tarfile.TarFile, folder: str, path: str, content: str | bytes
     data = content.encode() if isinstance(content, str) else content
     info = tarfile.TarInfo(f"{folder}/{path}".strip("/"))
     info.size = len(data)
-    info.mode = file_mode(data) & 0o777
+    info.mode = 0o755 if data.startswith(b"#!") else 0o644
     tar.addfile(info, io.BytesIO(data))
 
 

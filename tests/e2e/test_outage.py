@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rl_agent.rollout.ledger import RolloutLedger
-from rl_agent.sandboxes.gateway.faults import Fault, FaultKind
 from tests.e2e.command import Command
+from tests.gateway_faults import Fault, FaultKind
 from tests.local import GATEWAY_KEY, gateway, needs_root
 
 if TYPE_CHECKING:

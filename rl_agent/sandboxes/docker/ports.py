@@ -16,7 +16,7 @@ from rl_agent.sandboxes.local.helper import Helper, HelperError
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from rl_agent.sandboxes.docker.client import DockerClient
+    from aiodocker.containers import DockerContainer
 
 
 class Ports:
@@ -26,11 +26,11 @@ class Ports:
     there ourselves and carry what arrives, so that nothing else of this machine is in reach.
     """
 
-    def __init__(self, name: str, *, client: DockerClient, address: str | None) -> None:
+    def __init__(self, container: DockerContainer, *, address: str | None, local: bool) -> None:
         """`address`: the name under which the container reaches this machine, None if it must be carried there."""
-        self._name = name
-        self._client = client
+        self._container = container
         self._address = address
+        self._local = local
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Ports:
@@ -52,11 +52,11 @@ class Ports:
 
     async def _listener(self, port: int) -> socket.socket:
         """Listens in the container's network namespace."""
-        found = await self._client.ask("GET", f"/containers/{self._name}/json")
+        found = await self._container.show()
         pid = int(found["State"]["Pid"])
-        if not self._client.local or os.geteuid() != 0 or not _is_ours(pid, str(found["Id"])):
+        if not self._local or os.geteuid() != 0 or not _is_ours(pid, str(found["Id"])):
             raise SandboxError(
-                f"container {self._name} cannot be given a port of this machine: that needs root and a Docker on this machine. "
+                f"container {self._container.id} cannot be given a port of this machine: that needs root and a Docker on this machine. "
                 "Remedy: set adapter.advertise_host to a name of this machine that containers reach, sandbox.container_network to a "
                 "network of Docker's, adapter.bind_host=0.0.0.0 and adapter.port."
             )
@@ -69,7 +69,7 @@ class Ports:
             finally:
                 call.close()
         except (HelperError, IndexError) as error:
-            raise SandboxError(f"cannot listen on port {port} in container {self._name}: {error}") from error
+            raise SandboxError(f"cannot listen on port {port} in container {self._container.id}: {error}") from error
         finally:
             os.close(pidfd)
             helper.stop()

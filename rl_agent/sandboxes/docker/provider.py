@@ -8,7 +8,6 @@ and capabilities, less those for devices and raw packets, and no gain from setui
 from __future__ import annotations
 
 import asyncio
-import functools
 import json
 import logging
 import math
@@ -18,14 +17,16 @@ from collections import defaultdict
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
+import aiohttp
+from aiodocker import Docker, DockerError
 from typing_extensions import override
 
 from rl_agent.config.plug_in import Problem
 from rl_agent.config.sandbox import Network, RemoteSandboxConfig
-from rl_agent.errors import ImageError, SandboxError
+from rl_agent.errors import ConfigError, ImageError, SandboxError
 from rl_agent.sandboxes.base import limits_of
-from rl_agent.sandboxes.docker.client import DockerClient, DockerError
 from rl_agent.sandboxes.docker.ports import Ports
 from rl_agent.sandboxes.docker.remote import DockerRemote, remove
 from rl_agent.sandboxes.pool import BootGate
@@ -44,6 +45,15 @@ DROPPED: Final = ("MKNOD", "NET_RAW")
 END_S: Final = 60.0
 ALREADY: Final = "already in use"
 IMAGE: Final = re.compile(r"\w+(?:(?:[./:@]|-+)\w+)*")
+PULL_STATUSES: Final = {
+    429: ("toomanyrequests", "too many requests"),
+    401: ("unauthorized",),
+    404: (
+        *("manifest unknown", "name unknown", "not found", "no matching manifest", "no such image", "does not exist"),
+        *("access to the resource is denied", "invalid reference", "did not resolve to an alias"),
+    ),
+}
+"""What is said of an image that is not given, in the order in which it is looked for. Docker Hub denies access to what it has not."""
 
 
 @dataclass(kw_only=True)
@@ -88,6 +98,7 @@ class DockerSandboxConfig(RemoteSandboxConfig):
 class _Order:
     """One sandbox."""
 
+    docker: Docker
     image: str
     label: str
     lifetime_s: float
@@ -101,12 +112,13 @@ class DockerProvider:
     """See `SandboxProvider`."""
 
     def __init__(self, config: DockerSandboxConfig) -> None:
+        if urlsplit(config.url).scheme not in ("unix", "http", "tcp"):
+            raise ConfigError(f"sandbox.url={config.url} is neither unix:///path/to/socket nor http://host:port")
         self._config = config
-        self._client = DockerClient(config.url, timeout_s=config.request_timeout_s)
+        self._version = ""
         folder = state_folder(config.state_dir) / "docker"
         self._records = LiveRecords(folder / "live")
         self._gate = BootGate(folder / "boots", concurrency=config.boot_concurrency, per_s=config.boots_per_s)
-        self._reached = False
         self._images: set[str] = set()
         self._pulling: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
@@ -125,26 +137,29 @@ class DockerProvider:
         for asset in assets:
             if not asset.source.exists():
                 raise SandboxError(f"the asset {asset.source} (for {asset.target} in the sandbox) does not exist")
-        await self._reach()
-        await self._require_image(image)
-        label = self._records.of_boot()
-        order = _Order(
-            image=image,
-            label=label,
-            lifetime_s=lifetime_s,
-            network=network or self._config.network,
-            limits=limits_of(self._config) if limits is None else limits,
-            labels=labels or {},
-            assets=assets,
-        )
-        try:
-            name = await self._boot(order)
-            address = self._address(order.network)
-            async with Ports(name, client=self._client, address=address) as ports:
-                yield await self._ready(order, name, ports)
-        finally:
-            # A cancelled caller waits too: a container that is left costs until its lifetime is over.
-            await asyncio.shield(self._finish(label))
+        async with await self._connect() as docker:
+            await self._require_image(docker, image)
+            label = self._records.of_boot()
+            order = _Order(
+                docker=docker,
+                image=image,
+                label=label,
+                lifetime_s=lifetime_s,
+                network=network or self._config.network,
+                limits=limits_of(self._config) if limits is None else limits,
+                labels=labels or {},
+                assets=assets,
+            )
+            try:
+                name = await self._boot(order)
+                address = self._address(order.network)
+                async with Ports(
+                    docker.containers.container(name), address=address, local=self._config.is_local
+                ) as ports:
+                    yield await self._ready(order, name, ports)
+            finally:
+                # A cancelled caller waits too: a container that is left costs until its lifetime is over.
+                await asyncio.shield(self._finish(docker, label))
 
     def _address(self, network: Network) -> str | None:
         """How a sandbox names this machine; None: not at all, ports are carried."""
@@ -152,25 +167,39 @@ class DockerProvider:
             return "127.0.0.1"
         return self._config.advertise_host if self._config.container_network or network is Network.host else None
 
-    async def _reach(self) -> None:
-        if not self._reached:
-            await self._client.ping()
-            self._reached = True
+    async def _connect(self) -> Docker:
+        """A client that speaks the service's version of the API. Raises SandboxError when nobody answers there."""
+        timeout = aiohttp.ClientTimeout(
+            connect=self._config.request_timeout_s, sock_read=self._config.request_timeout_s
+        )
+        if not self._version:  # asked for once, by a ping: aiodocker asks Podman's slow /version for every client
+            try:
+                async with (
+                    Docker(self._config.url, timeout=timeout) as docker,
+                    docker.session.get(f"{docker.docker_host}/_ping", raise_for_status=True) as answer,
+                ):
+                    self._version = f"v{answer.headers['Api-Version']}"
+            except (aiohttp.ClientError, OSError, KeyError) as error:
+                raise SandboxError(
+                    f"no Docker answers at {self._config.url} ({error}). Remedy: start it (`systemctl start docker`, or `podman system "
+                    "service --time=0 unix:///run/podman/podman.sock`), or set sandbox.url to where it is."
+                ) from error
+        return Docker(self._config.url, timeout=timeout, api_version=self._version)
 
-    async def _require_image(self, image: str) -> None:
+    async def _require_image(self, docker: Docker, image: str) -> None:
         """Have the image here; fetched once, by whoever comes first. Raises ImageError if there is none."""
         async with self._pulling[image]:
             if image not in self._images:
-                await self._image(image)
+                await self._image(docker, image)
                 self._images.add(image)
 
-    async def _image(self, image: str) -> None:
+    async def _image(self, docker: Docker, image: str) -> None:
         if not IMAGE.fullmatch(image):
             raise self._no_image(image, "that is no image's name.")
 
         async def find() -> bool:
             try:
-                await self._client.ask("GET", f"/images/{image}/json")
+                await docker.images.inspect(image)
             except DockerError as error:
                 if error.status == 404:
                     return False
@@ -184,17 +213,19 @@ class DockerProvider:
 
         async def fetch() -> None:
             try:
-                await self._client.pull(image, timeout_s=self._config.pull_timeout_s)
+                async with asyncio.timeout(self._config.pull_timeout_s):
+                    await docker.images.pull(image)
             except DockerError as error:
-                if error.failure is Failure.MISSING:
+                error = _pull_error(error)
+                if failure_of(error) is Failure.MISSING:
                     raise self._no_image(image, str(error)) from error
-                raise
+                raise error from None
 
         await again(fetch, what=f"fetching image {image}", retries=self._config.request_retries)
 
     def _no_image(self, image: str, why: str) -> ImageError:
         return ImageError(
-            f"Docker at {self._client.url} has no image {image!r}: {why} Remedy: `docker pull` or `docker load` it, set "
+            f"Docker at {self._config.url} has no image {image!r}: {why} Remedy: `docker pull` or `docker load` it, set "
             "sandbox.pull=true, or correct the task's image."
         )
 
@@ -212,26 +243,23 @@ class DockerProvider:
                 failed.__cause__ = error
             except SandboxError as error:
                 failed = error
-            await self._end(order.label)
+            await self._end(order.docker, order.label)
             log.info("boot %d of %d failed: %s", number + 1, self._config.boot_retries + 1, failed)
         raise failed
 
     async def _start(self, order: _Order, name: str) -> None:
         async def create() -> None:
-            asked = self._client.ask("POST", "/containers/create", self._body(order), query={"name": name})
             try:
-                await _to_its_end(asked)
+                await _to_its_end(order.docker.containers.create(self._body(order), name=name))
             except DockerError as error:
                 if ALREADY not in str(error):  # its first request arrived, only the answer did not
                     raise
 
-        async def start() -> None:
-            await self._client.ask("POST", f"/containers/{name}/start")
-
         await again(
             create, what=f"the boot of a container with image {order.image!r}", retries=self._config.request_retries
         )
-        await again(start, what=f"the start of container {name}", retries=self._config.request_retries)
+        container = order.docker.containers.container(name)
+        await again(container.start, what=f"the start of container {name}", retries=self._config.request_retries)
 
     def _body(self, order: _Order) -> dict[str, Any]:
         limits = order.limits
@@ -263,7 +291,8 @@ class DockerProvider:
         }
 
     async def _ready(self, order: _Order, name: str, ports: Ports) -> ScriptedSandbox:
-        remote = DockerRemote(name, client=self._client, ports=ports, timeout_s=self._config.request_timeout_s)
+        container = order.docker.containers.container(name)
+        remote = DockerRemote(container, ports=ports, timeout_s=self._config.request_timeout_s)
         sandbox = ScriptedSandbox(
             remote,
             deadline=time.monotonic() + order.lifetime_s,
@@ -279,47 +308,45 @@ class DockerProvider:
             await sandbox.put_asset(asset)
         return sandbox
 
-    async def _finish(self, label: str) -> None:
-        if await self._end(label):
+    async def _finish(self, docker: Docker, label: str) -> None:
+        if await self._end(docker, label):
             self._records.forget(label)
 
-    async def _end(self, label: str) -> bool:
+    async def _end(self, docker: Docker, label: str) -> bool:
         """Remove the containers of one boot's tries; whether none is left. The next start tries again where one is."""
         try:
             async with asyncio.timeout(END_S):
-                await again(
-                    lambda: self._remove_labelled(label),
-                    what=f"the end of {label}",
-                    retries=self._config.request_retries,
-                )
+                await self._remove_labelled(docker, label)
                 return True
         except (TimeoutError, SandboxError) as error:
             log.warning("container rl_agent-%s was not removed (%s); it ends with its lifetime", label, error)
             return False
 
-    async def _remove_labelled(self, label: str) -> int:
-        query = {"all": "true", "filters": json.dumps({"label": [f"{LABEL}={label}"]})}
-        found = await self._client.ask("GET", "/containers/json", query=query)
-        count = 0
-        for container in found:
-            try:
-                count += await remove(self._client, container["Id"])
-            except DockerError as error:
-                if failure_of(error) is not Failure.LOST:
-                    raise
-        return count
+    async def _remove_labelled(self, docker: Docker, label: str) -> int:
+        async def remove_all() -> int:
+            found = await docker.containers.list(all=True, filters=json.dumps({"label": [f"{LABEL}={label}"]}))
+            return sum([await remove(container) for container in found])
+
+        return await again(remove_all, what=f"the end of {label}", retries=self._config.request_retries)
 
     async def sweep(self) -> int:
         """Remove the containers of this machine's processes that are gone; returns how many there were."""
         count = 0
-        orphans = self._records.orphans()
-        if orphans:
-            await self._reach()
-        for label in orphans:
-            removal = functools.partial(self._remove_labelled, label)
-            count += await again(removal, what=f"the end of {label}", retries=self._config.request_retries)
-            self._records.forget(label)
+        if orphans := self._records.orphans():
+            async with await self._connect() as docker:
+                for label in orphans:
+                    count += await self._remove_labelled(docker, label)
+                    self._records.forget(label)
         return count
+
+
+def _pull_error(error: DockerError) -> DockerError:
+    """By what registries say: the status that comes with it is the service's, which gives one for all."""
+    said = str(error.message)
+    for status, words in PULL_STATUSES.items():
+        if any(word in said.lower() for word in words):
+            return DockerError(status, said)
+    return DockerError(500, said)
 
 
 async def _to_its_end(asked: Coroutine[Any, Any, object]) -> None:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import tarfile
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
-from rl_agent.sandboxes.docker.client import DockerError
+from aiodocker import DockerError
+
+from rl_agent.sandboxes.scripted.failures import Failure, failure_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
 
-    from rl_agent.sandboxes.docker.client import DockerClient
+    from aiodocker.containers import DockerContainer
+    from aiodocker.execs import Exec
+
     from rl_agent.sandboxes.docker.ports import Ports
 
 CHUNK_BYTES: Final = 1 << 20
@@ -21,14 +26,18 @@ REFUSED: Final = 400
 KILLED: Final = 0
 EXITED: Final = 128
 """More is the number of a signal: somebody killed the script's shell."""
+STDOUT: Final = 1
+REMOVE_S: Final = 60.0
+STDERR_KEPT: Final = 4000
+ENDING_S: Final = 3.0
+"""How long a command whose output is at its end may still count as running."""
 
 
 class DockerRemote:
     """See `Remote`."""
 
-    def __init__(self, name: str, *, client: DockerClient, ports: Ports, timeout_s: float) -> None:
-        self._name = name
-        self._client = client
+    def __init__(self, container: DockerContainer, *, ports: Ports, timeout_s: float) -> None:
+        self._container = container
         self._ports = ports
         self._timeout_s = timeout_s
         self._ids: dict[str, tuple[int, int]] = {}
@@ -36,19 +45,25 @@ class DockerRemote:
     @property
     def id(self) -> str:
         """See `Remote.id`."""
-        return self._name
+        return self._container.id
 
     async def run(self, text: str, *, user: str) -> str:
         """See `Remote.run`."""
-        return (await self._run(text, user=user)).decode(errors="replace")
+        code, out, err = await self._command(["/bin/bash", "-c", text], user=user)
+        if code != 0:
+            said = err.decode(errors="replace").strip()
+            raise DockerError(KILLED if code > EXITED else REFUSED, f"a script ended with {code}: {said}")
+        return out.decode(errors="replace")
 
-    async def _run(self, text: str, *, user: str) -> bytes:
-        printed = await self._client.run(self._name, ["/bin/bash", "-c", text], user=user)
-        if printed.exit_code != 0:
-            said = printed.stderr.decode(errors="replace").strip()
-            status = KILLED if printed.exit_code > EXITED else REFUSED
-            raise DockerError(status, f"a script ended with {printed.exit_code}: {said}")
-        return printed.stdout
+    async def _command(self, argv: Sequence[str], *, user: str) -> tuple[int, bytes, bytes]:
+        """A command's exit code, stdout and end of stderr. Raises DockerError when its output breaks off."""
+        command = await self._container.exec(argv, user=user)
+        out, err = bytearray(), bytearray()
+        async with command.start() as stream:
+            while (message := await stream.read_out()) is not None:
+                (out if message.stream == STDOUT else err).extend(message.data)
+                del err[:-STDERR_KEPT]
+        return await _exit_code(command), bytes(out), bytes(err)
 
     async def upload(self, path: str, content: bytes | Path, *, user: str) -> None:
         """See `Remote.upload`."""
@@ -56,21 +71,21 @@ class DockerRemote:
         size = _size(content)
         folder, name = str(PurePosixPath(path).parent), PurePosixPath(path).name
         timeout_s = self._timeout_s + size / SLOWEST_BYTES_PER_S
-        archive = _archive(name, content, size, owner)
-        await self._client.put_archive(self._name, folder, archive, timeout_s=timeout_s)
+        async with asyncio.timeout(timeout_s):
+            await self._container.put_archive(folder, _archive(name, content, size, owner))  # type: ignore[no-untyped-call]
 
     async def _owner(self, user: str) -> tuple[int, int]:
         if user not in self._ids:
-            uid, gid = (await self._run("id -u; id -g", user=user)).split()
+            uid, gid = (await self.run("id -u; id -g", user=user)).split()
             self._ids[user] = int(uid), int(gid)
         return self._ids[user]
 
     async def download(self, path: str, *, user: str) -> bytes:
         """See `Remote.download`. By a command of the user's: the API's own archives are read as root."""
-        printed = await self._client.run(self._name, ["/bin/cat", "--", path], user=user)
-        if printed.exit_code != 0:
-            raise DockerError(REFUSED, printed.stderr.decode(errors="replace").strip())
-        return printed.stdout
+        code, out, err = await self._command(["/bin/cat", "--", path], user=user)
+        if code != 0:
+            raise DockerError(REFUSED, err.decode(errors="replace").strip())
+        return out
 
     async def expose(self, port: int) -> str:
         """See `Remote.expose`."""
@@ -78,22 +93,37 @@ class DockerRemote:
 
     async def remove(self) -> object:
         """See `Remote.remove`."""
-        return await remove(self._client, self._name)
+        return await remove(self._container)
 
 
 def _size(content: bytes | Path) -> int:
     return len(content) if isinstance(content, bytes) else content.stat().st_size
 
 
-async def remove(client: DockerClient, name: str) -> bool:
+async def remove(container: DockerContainer) -> bool:
     """Kill and remove a container; whether it was there."""
     try:
-        await client.ask("DELETE", f"/containers/{name}", query={"force": "true", "v": "true"})
+        async with asyncio.timeout(REMOVE_S):
+            await container.delete(force=True, v=True)
     except DockerError as error:
-        if error.status in (404, 409):  # 409: its removal is under way already
+        if error.status in (404, 409) or failure_of(error) is Failure.LOST:  # 409: its removal is under way already
             return False
         raise
     return True
+
+
+async def _exit_code(command: Exec) -> int:
+    for _ in range(int(ENDING_S / 0.05)):
+        try:
+            state = await command.inspect()
+        except DockerError as error:
+            if error.status == 404:
+                break
+            raise
+        if not state["Running"]:
+            return int(state["ExitCode"])
+        await asyncio.sleep(0.05)
+    raise DockerError(0, "the output broke off")
 
 
 async def _archive(name: str, content: bytes | Path, size: int, owner: tuple[int, int]) -> AsyncIterator[bytes]:

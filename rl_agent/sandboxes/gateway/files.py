@@ -14,7 +14,7 @@ from rl_agent.errors import SandboxError
 from rl_agent.sandboxes.base import SandboxLostError
 from rl_agent.sandboxes.gateway.access import box_of, named_user, user_of
 from rl_agent.sandboxes.gateway.boxes import lost
-from rl_agent.sandboxes.gateway.wire import HALF_KEY, Code, HttpError, RpcError, json_body
+from rl_agent.sandboxes.gateway.wire import Code, HttpError, RpcError, json_body
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -63,18 +63,14 @@ class FileService:
         user = named_user(request.query.get("username"), self._config.default_user)
         path = await self._absolute(box, request.query.get("path", ""), user)
         with await _opened(box, path, user) as file:
-            size = file.seek(0, 2)
+            left = file.seek(0, 2)
             file.seek(0)
-            breaks = request.get(HALF_KEY)
-            sent = size if breaks is None else size // 2
             response = web.StreamResponse(headers={"Content-Type": "application/octet-stream"})
-            response.content_length = size if breaks else sent
+            response.content_length = left
             await response.prepare(request)
-            while chunk := await asyncio.to_thread(file.read, min(READ_BYTES, sent)):
-                sent -= len(chunk)
+            while chunk := await asyncio.to_thread(file.read, min(READ_BYTES, left)):
+                left -= len(chunk)
                 await response.write(chunk)
-            if breaks and request.transport is not None:
-                request.transport.abort()
         return response
 
     async def upload(self, request: web.Request) -> web.Response:

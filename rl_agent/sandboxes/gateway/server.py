@@ -17,7 +17,6 @@ from rl_agent.sandboxes.gateway.access import require_key
 from rl_agent.sandboxes.gateway.assets import AssetStore
 from rl_agent.sandboxes.gateway.boxes import Boxes, lost
 from rl_agent.sandboxes.gateway.control import ControlPlane
-from rl_agent.sandboxes.gateway.faults import inject
 from rl_agent.sandboxes.gateway.files import FileService
 from rl_agent.sandboxes.gateway.processes import ProcessService
 from rl_agent.sandboxes.gateway.wire import HttpError, errors, json_body
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
     from rl_agent.config.gateway import GatewayConfig
     from rl_agent.sandboxes.base import SandboxProvider
-    from rl_agent.sandboxes.gateway.faults import Fault
 
 log = logging.getLogger(__name__)
 ANY_PORT: Final = "*"
@@ -38,12 +36,9 @@ SHUTDOWN_S: Final = 2.0
 class Gateway:
     """Async context: serves from its start to its end; at the end every box is gone."""
 
-    def __init__(
-        self, provider: SandboxProvider, config: GatewayConfig, *, key: str, faults: Sequence[Fault] = ()
-    ) -> None:
+    def __init__(self, provider: SandboxProvider, config: GatewayConfig, *, key: str) -> None:
         self._config = config
         self._key = key
-        self._faults = faults
         self._ports, self._any_port = _exposed(config.expose)
         self.boxes = Boxes(
             provider, max_boxes=config.max_boxes, max_lifetime_s=config.max_lifetime_s, ports=self._ports
@@ -54,7 +49,7 @@ class Gateway:
     async def __aenter__(self) -> Gateway:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self.boxes)
-            self._runner = web.AppRunner(self._app(), access_log=None, shutdown_timeout=SHUTDOWN_S)
+            self._runner = web.AppRunner(self.app(), access_log=None, shutdown_timeout=SHUTDOWN_S)
             await self._runner.setup()
             stack.push_async_callback(self._runner.cleanup)
             try:
@@ -79,14 +74,12 @@ class Gateway:
         host, port = self._runner.addresses[0][:2]
         return f"http://{host}:{port}"
 
-    def _app(self) -> web.Application:
+    def app(self) -> web.Application:
+        """Make the web application. A subclass may add middlewares to it."""
         config = self._config
         folder = Path(config.assets_dir or Path.home() / ".cache" / "rl_agent" / "gateway_assets").expanduser()
         assets = AssetStore(folder, max_bytes=config.max_upload_mb << 20)
-        middlewares = [errors, require_key(self._key)]
-        if self._faults:
-            middlewares.insert(1, inject(self._faults, self.boxes))
-        app = web.Application(middlewares=middlewares, client_max_size=config.max_body_mb << 20)
+        app = web.Application(middlewares=[errors, require_key(self._key)], client_max_size=config.max_body_mb << 20)
         app.add_routes([web.get("/rl_agent", self.about), web.post("/rl_agent/sandboxes/{id}/expose", self.expose)])
         for part in (assets, ControlPlane(config, self.boxes, assets)):
             app.add_routes(part.routes())

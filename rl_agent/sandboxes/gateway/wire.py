@@ -22,11 +22,6 @@ ASSETS_KEY: Final = "rl_agent_assets"
 """Metadata keys with which our own client says what E2B's API has no word for."""
 COMPRESSED: Final = 1
 END_OF_STREAM: Final = 2
-CUT_KEY: Final = web.RequestKey("cut", int)
-"""Set by fault injection: after so many frames the connection breaks; negative: in the middle of the frame after."""
-
-HALF_KEY: Final = web.RequestKey("half", bool)
-"""Set by fault injection: a downloaded file ends in its middle; true: and the connection breaks there."""
 
 
 class Code(StrEnum):
@@ -148,7 +143,6 @@ class FrameWriter:
     def __init__(self, request: web.Request) -> None:
         self._request = request
         self._response = web.StreamResponse(headers={"Content-Type": "application/connect+json"})
-        self._left = request.get(CUT_KEY)
 
     async def __aenter__(self) -> FrameWriter:
         await self._response.prepare(self._request)
@@ -164,19 +158,8 @@ class FrameWriter:
 
     async def send(self, message: Mapping[str, Any]) -> None:
         """One message."""
-        await self._write(frame(message))
+        await self._response.write(frame(message))
 
     async def end(self, error: RpcError | None = None) -> None:
         """The last frame."""
-        await self._write(frame({} if error is None else {"error": error.as_json()}, END_OF_STREAM))
-
-    async def _write(self, data: bytes) -> None:
-        if self._left is not None:
-            if self._left in (0, -1):
-                if self._left == -1:
-                    await self._response.write(data[: len(data) // 2])
-                if self._request.transport is not None:
-                    self._request.transport.abort()
-                raise ConnectionResetError("cut by fault injection")
-            self._left += 1 if self._left < 0 else -1
-        await self._response.write(data)
+        await self._response.write(frame({} if error is None else {"error": error.as_json()}, END_OF_STREAM))

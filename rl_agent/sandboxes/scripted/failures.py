@@ -1,7 +1,7 @@
 """What errors of providers' clients mean, and which requests are made again after them.
 
-E2B's by the names of the classes, since they differ between the lines of the SDK: 2.20 stands on httpx and httpcore, 2.63 on
-pyqwest and connectrpc.
+By the names of the classes, since E2B's differ between the lines of the SDK: 2.20 stands on httpx and httpcore, 2.63 on pyqwest and
+connectrpc.
 """
 
 from __future__ import annotations
@@ -64,6 +64,15 @@ _BY_STATUS: Final = {
     503: Failure.TRANSIENT,
     504: Failure.TRANSIENT,
 }
+_DOCKER_LOST: Final = (
+    "no such container",
+    "is not running",
+    "container state improper",
+    "running containers",
+    "in a stopped container",
+    "does not exist in database",
+)
+_DOCKER_REFUSED: Final = ("unable to find user", "no matching entries")
 _STATUS: Final = re.compile(r"^(\d{3})\b")
 KILLED: Final = 128
 FIRST_WAIT_S: Final = 0.25
@@ -75,9 +84,8 @@ LONGEST_ASKED_S: Final = 120.0
 
 def failure_of(error: BaseException) -> Failure:
     """What an error of a provider's client means. One of no known class comes from its transport: transient."""
-    kind_of_ours = getattr(error, "failure", None)
-    if isinstance(kind_of_ours, Failure):
-        return kind_of_ours
+    if any(kind.__name__ == "DockerError" for kind in type(error).__mro__):
+        return _of_docker(int(getattr(error, "status", 0)), str(error).lower())
     if (getattr(error, "exit_code", None) or 0) > KILLED:  # not the script's doing: somebody killed its shell
         return Failure.TRANSIENT
     text = str(error)
@@ -92,6 +100,15 @@ def failure_of(error: BaseException) -> Failure:
     if type(error).__name__ == "SandboxException":
         return _BY_STATUS.get(status or 0, Failure.REFUSED)
     return Failure.TRANSIENT
+
+
+def _of_docker(status: int, message: str) -> Failure:
+    """What an aiodocker.DockerError means; status 0 or 900: the connection broke."""
+    if any(words in message for words in _DOCKER_LOST):
+        return Failure.LOST
+    if any(words in message for words in _DOCKER_REFUSED):
+        return Failure.REFUSED
+    return _BY_STATUS.get(status, Failure.TRANSIENT if status >= 500 or status == 0 else Failure.REFUSED)
 
 
 def translated(error: BaseException, what: str) -> SandboxError | ConfigError:

@@ -88,7 +88,7 @@ async def test_a_registry_that_does_not_answer_now_is_infrastructure(said: str, 
 
 async def test_a_service_that_is_gone_is_infrastructure(tmp_path: Path) -> None:
     async with docker(tmp_path, "", 200) as provider:
-        await provider._reach()
+        await (await provider._connect()).close()
     with pytest.raises(SandboxError):
         await boot(provider)
     with pytest.raises(SandboxError, match=r"no Docker answers[\s\S]*Remedy"):

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
+from aiodocker import Docker
+from aiodocker.containers import DockerContainer, DockerContainers
 from e2b import AsyncSandbox, CommandExitException
 
 from rl_agent.config.gateway import GatewayConfig
 from rl_agent.errors import ConfigError, ImageError, SandboxError
 from rl_agent.sandboxes.base import SandboxLostError
-from rl_agent.sandboxes.docker.client import DockerClient
 from rl_agent.sandboxes.gateway.__main__ import configuration
 from rl_agent.sandboxes.gateway.server import Gateway
 from tests import podman
@@ -40,8 +41,8 @@ def provider(url: str, tmp_path: Path) -> DockerProvider:
 
 
 async def containers(url: str) -> list[str]:
-    found = await DockerClient(url, timeout_s=30).ask("GET", "/containers/json", query={"all": "true"})
-    return [container["Names"][0] for container in found]
+    async with Docker(url, api_version="v1.41") as docker, asyncio.timeout(30):
+        return [container["Names"][0] for container in await docker.containers.list(all=True)]
 
 
 def records(folder: Path) -> list[str]:
@@ -78,12 +79,11 @@ async def test_a_cancelled_boot_leaves_no_container(url: str, provider: DockerPr
 
 async def test_a_container_that_dies_is_lost_at_once(url: str, provider: DockerProvider) -> None:
     async with provider.boot(podman.IMAGE, lifetime_s=60) as sandbox:
-        client = DockerClient(url, timeout_s=30)
-        async with asyncio.TaskGroup() as group:
+        async with Docker(url, api_version="v1.41") as docker, asyncio.TaskGroup() as group:
 
             async def kill() -> None:
                 await asyncio.sleep(0.5)
-                await client.ask("DELETE", f"/containers/{sandbox.id}", query={"force": "true"})
+                await docker.containers.container(sandbox.id).delete(force=True)
 
             group.create_task(kill())
             started = time.monotonic()
@@ -98,17 +98,17 @@ async def test_a_container_that_dies_is_lost_at_once(url: str, provider: DockerP
 async def test_a_boot_whose_answer_was_lost_is_asked_for_again_and_gives_one_container(
     url: str, provider: DockerProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = DockerClient.ask
-    lost: list[str] = []
+    real = DockerContainers.create
+    lost: list[DockerContainer] = []
 
-    async def ask(self: DockerClient, method: str, path: str, *rest: Any, **more: Any) -> Any:
-        answer = await real(self, method, path, *rest, **more)
-        if path == "/containers/create" and not lost:
-            lost.append(path)
+    async def create(self: DockerContainers, *rest: Any, **more: Any) -> DockerContainer:
+        container = await real(self, *rest, **more)
+        if not lost:
+            lost.append(container)
             raise aiohttp.ServerDisconnectedError
-        return answer
+        return container
 
-    monkeypatch.setattr(DockerClient, "ask", ask)
+    monkeypatch.setattr(DockerContainers, "create", create)
     async with provider.boot(podman.IMAGE, lifetime_s=60) as sandbox:
         assert lost
         assert await containers(url) == [f"/{sandbox.id}"]

@@ -13,8 +13,8 @@ import pytest
 
 from rl_agent.errors import SandboxError
 from rl_agent.sandboxes.base import SandboxLostError
-from rl_agent.sandboxes.gateway.faults import Fault, FaultKind
 from tests.faulty import CREATE, RUN, START, UPLOAD, faulty, runs
+from tests.gateway_faults import Fault, FaultKind
 from tests.local import e2b_provider, gateway, needs_root
 
 if TYPE_CHECKING:

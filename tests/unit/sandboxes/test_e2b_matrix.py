@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rl_agent.errors import SandboxError
-from rl_agent.sandboxes.gateway.faults import Fault, FaultKind
 from tests.faulty import CREATE, DOWNLOAD, END, RUN, START, UPLOAD, faulty, runs
+from tests.gateway_faults import Fault, FaultKind
 from tests.local import needs_root
 
 if TYPE_CHECKING:

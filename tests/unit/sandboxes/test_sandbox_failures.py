@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import aiohttp
 import e2b
 import pytest
+from aiodocker import DockerError
 
 from rl_agent.errors import ConfigError, SandboxError
 from rl_agent.sandboxes.base import SandboxLostError
-from rl_agent.sandboxes.docker.client import DockerError
 from rl_agent.sandboxes.e2b.endpoint import BusyError
 from rl_agent.sandboxes.scripted.failures import Failure, again, failure_of
 
