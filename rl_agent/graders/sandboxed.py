@@ -33,9 +33,14 @@ CACHES_OFF: Final = {"PYTHONDONTWRITEBYTECODE": "1"}
 TESTS_BYTES: Final = 64 << 20
 TAR: Final = f"{PRIVATE}/tests.tar"
 
-# Attributes of the submission (encodings, line ends, `ident`) would change what `git apply` writes, of the tests too.
-_APPLY: Final = "git --git-dir=.git --work-tree=. apply --whitespace=nowarn"
+# Attributes of the submission (encodings, line ends, `ident`) would change what `git apply` writes, of the tests too. The limits
+# of memory (KiB) and of a file's size (blocks of 512 or 1024 bytes) end a patch that expands without end.
 BEGIN: Final = f"""\
+apply() {{ (
+  ulimit -v 4194304
+  ulimit -f 1048576
+  git -c core.protectNTFS=false -c core.protectHFS=false --git-dir=.git --work-tree=. apply --whitespace=nowarn "$@"
+); }}
 mkdir -p {TOOLS} && chmod 755 {TOOLS}
 [ ! -d "$P/tools" ] || cp -r "$P/tools/." {TOOLS}/
 mkdir -p .git/info
@@ -43,7 +48,7 @@ mkdir -p .git/info
 printf %s "$SHADOW_ATTRIBUTES" >.git/info/attributes
 """
 APPLY_EXACTLY: Final = f"""\
-if [ -s "$P/patch" ]; then {_APPLY} "$P/patch" || exit {APPLY_FAILED}; fi
+if [ -s "$P/patch" ]; then apply "$P/patch" || exit {APPLY_FAILED}; fi
 own
 """
 # Each rung starts from the pristine tree, so that one that half succeeds leaves nothing to the next. $RUNGS names them.
@@ -54,8 +59,8 @@ applied=
 [ -s "$P/patch" ] || RUNGS= applied=nothing
 for rung in $RUNGS; do
   case $rung in
-    strict) set -- {_APPLY} "$P/patch" ;;
-    3way) set -- {_APPLY} --3way "$P/patch" ;;
+    strict) set -- apply "$P/patch" ;;
+    3way) set -- apply --3way "$P/patch" ;;
     fuzz) set -- patch -p1 --batch --no-backup-if-mismatch -i "$P/patch" ;;
   esac
   if "$@"; then applied=$rung; break; fi
@@ -66,7 +71,7 @@ echo "applied $applied"
 chown -R agent: .
 """
 BRING: Final = f"""\
-[ ! -s "$P/test_patch" ] || {_APPLY} "$P/test_patch" || exit {TESTS_FAILED}
+[ ! -s "$P/test_patch" ] || apply "$P/test_patch" || exit {TESTS_FAILED}
 [ ! -d "$P/hidden" ] || cp -r --remove-destination "$P/hidden/." . || exit {TESTS_FAILED}
 [ ! -d "$P/absolute" ] || cp -r --remove-destination "$P/absolute/." / || exit {TESTS_FAILED}
 rm -f .git/info/attributes

@@ -47,6 +47,8 @@ SHADOW_CONFIG: Final = """\
 	symlinks = true
 	quotePath = true
 	fsmonitor = false
+	protectNTFS = false
+	protectHFS = false
 	untrackedCache = false
 	hooksPath = /dev/null
 	attributesFile = /dev/null
@@ -140,6 +142,7 @@ fi
 [ "$(stat -c %U .)" = agent ] || chown -R agent: .
 own() { xargs -0 chown -hf agent: <"$P/touched" || :; }  # deleted files are gone
 """
+# The shadow holds the files of submodules and other inner repositories as files, so that the agent's work in them is captured.
 SHADOW: Final = f"""\
 rm -rf "$P/shadow"
 if [ -d .git ]; then repository=.git
@@ -150,7 +153,15 @@ rm -rf "$P/shadow/hooks" "$P/shadow/info" "$P/shadow/config.worktree" "$P/shadow
 printf %s "$SHADOW_CONFIG" >"$P/shadow/config"
 mkdir "$P/shadow/info"
 printf %s "$SHADOW_ATTRIBUTES" >"$P/shadow/info/attributes"
+readlink -f . >"$P/where"
+mkdir "$P/inner"
+count=0
+find . -mindepth 2 -name .git -prune -print0 >"$P/inner/list"
+while IFS= read -r -d '' inner; do mv "$inner" "$P/inner/$((++count))"; done <"$P/inner/list"
+{SHADOW_GIT} ls-files -s | sed -n 's/^160000 [^\t]*\t//p' | {SHADOW_GIT} update-index --force-remove --stdin
 {SHADOW_GIT} add -A .
+count=0
+while IFS= read -r -d '' inner; do mv "$P/inner/$((++count))" "$inner"; done <"$P/inner/list"
 echo "base-tree $({SHADOW_GIT} write-tree)"
 """
 

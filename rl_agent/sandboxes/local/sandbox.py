@@ -222,7 +222,10 @@ class LocalSandbox:
     async def read_file(self, path: str, *, user: str = "agent", max_bytes: int | None = None) -> bytes:
         """See `Sandbox.read_file`."""
         with await self.open_file(path, user=user) as file:
-            data: bytes = await asyncio.to_thread(file.read, -1 if max_bytes is None else max_bytes + 1)
+            try:
+                data: bytes = await asyncio.to_thread(file.read, -1 if max_bytes is None else max_bytes + 1)
+            except OSError as error:  # a file of the kernel's, such as /proc/self/mem
+                raise UnreadableError(f"in sandbox {self._name}, cannot read {path}: {error}") from error
         if max_bytes is not None and len(data) > max_bytes:
             raise UnreadableError(f"in sandbox {self._name}, {path} has more than {max_bytes} bytes")
         return data

@@ -11,7 +11,7 @@ import pytest
 
 from rl_agent.errors import GraderError, SetupError
 from rl_agent.graders.sandboxed import APPLY_FAILED
-from rl_agent.workspace.capture import capture
+from rl_agent.workspace.capture import NOT_CAPTURED, capture
 from rl_agent.workspace.diff import touched_paths
 from rl_agent.workspace.workspace import PRIVATE, STATEMENT, prepare
 from tests.local import calc_task, local_provider, needs_root
@@ -67,6 +67,17 @@ CASES = {
     "git directory gone": "rm -rf .git; echo 1 > a.txt",
     "git directory replaced": "rm -rf .git; git init -q; echo 1 > a.txt; git add -A; "
     "git -c user.name=a -c user.email=a@b commit -qm x",
+    "names that other systems forbid": r"""echo 1 > 'a\b'; mkdir 'git~1'; echo 1 > 'git~1/x'; echo 1 > 'end. '; echo 1 > con""",
+    "encoding by attributes": "echo '* working-tree-encoding=UTF-16' > .gitattributes; printf 'odd' > a.txt",
+    "line ends by attributes": r"""echo '* text eol=crlf' > .gitattributes; printf 'a\nb\r\nc\r' > a.txt; printf 'x\r\n' > new""",
+    "ident by attributes": r"""echo '* ident' > .gitattributes; printf '$Id$ $Id: 1 $\n' > a.txt""",
+    "merge and unknown attributes": "echo '* merge=binary diff=x binary foo=bar' > .gitattributes; sed -i s/l2/L2/ a.txt",
+    "modules of nothing": "printf '[submodule \"../x\"]\\n\\tpath = ../..\\n\\turl = ext::sh\\n' > .gitmodules; echo 1 > n",
+    "git file inside": "mkdir sub; echo 'gitdir: /etc' > sub/.git; echo 1 > sub/f",
+    "git link inside": "mkdir sub; ln -s /etc sub/.git; echo 1 > sub/f",
+    "special files": "mkfifo pipe; rm s.sh; mkfifo s.sh; ln -s loop loop; ln -s nowhere gone; echo 1 > n",
+    "set-user-id": "echo 1 > su; chmod 6755 su; chmod 4755 s.sh",
+    "sticky and closed": "mkdir t; echo 1 > t/x; chmod 1000 t; echo 1 > closed; chmod 0 closed",
     "clean filter": "git config filter.x.clean 'sed s/L2/EVIL/'; echo 'a.txt filter=x' > .gitattributes; "
     "sed -i s/l2/L2/ a.txt",
 }
@@ -84,7 +95,7 @@ async def tree(sandbox: Sandbox) -> bytes:
 
 async def apply(sandbox: Sandbox, patch: bytes) -> int:
     await sandbox.write_file("/tmp/patch", patch)
-    command = "git apply --whitespace=nowarn /tmp/patch"
+    command = "git -c core.protectNTFS=false -c core.protectHFS=false apply --whitespace=nowarn /tmp/patch"
     return (await sandbox.exec(command, cwd=TASK.workdir, timeout=60)).exit_code
 
 
@@ -94,7 +105,13 @@ async def test_the_patch_makes_the_same_tree_elsewhere(provider: LocalProvider, 
         workspace = await prepare(agents, TASK, timeout_s=60)
         await agents.exec(CASES[case], cwd=TASK.workdir, timeout=60, check=True)
         patch = await capture(agents, workspace)
-        wanted = (await tree(agents)).replace(b"./sub/.git", b"")
+        await agents.exec(
+            "find . -type p -delete; chmod -R u+rwX,g-s,u-s .; chmod 644 closed || :",
+            cwd=TASK.workdir,
+            user="root",
+            timeout=60,
+        )
+        wanted = await tree(agents)
     assert patch
     async with provider.boot("host", lifetime_s=120) as clean:
         await prepare(clean, TASK, timeout_s=60)
@@ -103,7 +120,15 @@ async def test_the_patch_makes_the_same_tree_elsewhere(provider: LocalProvider, 
 
 
 @pytest.mark.parametrize(
-    "command", ["true", "echo 1 > ignored.log", "git commit -q --allow-empty -m x || true", "rm -rf .git"]
+    "command",
+    [
+        "true",
+        "echo 1 > ignored.log",
+        "git commit -q --allow-empty -m x || true",
+        "rm -rf .git",
+        "mkdir .GIT; echo 1 > .GIT/x",
+        "mkfifo pipe",
+    ],
 )
 async def test_no_change_is_an_empty_patch(provider: LocalProvider, command: str) -> None:
     async with provider.boot("host", lifetime_s=120) as sandbox:
@@ -161,13 +186,14 @@ async def test_no_submodules_configuration_is_run_by_the_capture(provider: Local
     ("command", "touched"),
     [
         ("echo 2 > a", [b"a"]),
-        ("echo 2 > a; echo 2 > lib/f", [b"a"]),
-        (f"echo 2 > a; cd lib; echo 2 > f; {AS} commit -qam y", [b"a"]),
-        ("echo 2 > a; rm -rf lib", [b"a", b"lib"]),
+        ("echo 2 > a; echo 2 > lib/f", [b"a", b"lib/f"]),
+        (f"echo 2 > a; cd lib; echo 2 > f; {AS} commit -qam y", [b"a", b"lib/f"]),
+        ("echo 2 > a; rm -rf lib", [b"a", b"lib/f"]),
+        ("rm -rf lib/.git; echo 2 > lib/g", [b"lib/g"]),
         ("true", []),
     ],
 )
-async def test_work_in_a_repository_with_a_submodule_is_captured_without_the_submodules_own(
+async def test_work_in_a_submodule_is_captured_as_files(
     provider: LocalProvider, command: str, touched: list[bytes]
 ) -> None:
     async with provider.boot("host", lifetime_s=120) as sandbox:
@@ -205,6 +231,28 @@ async def test_a_failing_capture_is_an_error_not_an_empty_patch(provider: LocalP
         await sandbox.exec("echo 1 > a.txt", cwd=TASK.workdir, timeout=60)
         with pytest.raises(GraderError, match="capturing"):
             await capture(sandbox, workspace)
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        ("cd ..; mv repo gone; ln -s /etc repo", "a link stands in its place"),
+        ("cd ..; mv repo gone; ln -s gone repo", "a link stands in its place"),
+        ("cd ..; rm -rf repo", "is gone"),
+        ("cd ..; rm -rf repo; echo 1 > repo", "is gone"),
+    ],
+    ids=["link elsewhere", "link to itself", "removed", "a file"],
+)
+async def test_a_tree_that_cannot_be_read_is_the_agents_doing(
+    provider: LocalProvider, command: str, reason: str
+) -> None:
+    async with provider.boot("host", lifetime_s=120) as sandbox:
+        workspace = await prepare(sandbox, TASK, timeout_s=60)
+        await sandbox.exec("chown agent: ..", user="root", cwd=TASK.workdir, timeout=60, check=True)
+        await sandbox.exec(command, cwd=TASK.workdir, timeout=60)
+        patch = await capture(sandbox, workspace)
+    assert patch.startswith(NOT_CAPTURED), patch
+    assert reason in patch.decode()
 
 
 IMAGE_REPOSITORY = f"""
