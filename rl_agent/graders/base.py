@@ -45,7 +45,12 @@ class Verdict:
     seconds: float = 0.0
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """JSON-safe. Among others `dropped_paths` (path -> why it did not reach the tests), `signals` (name -> where it was seen),
-    `tests_missed` (name -> outcome), `setup_failed` (an `infra_error` that is the task's own fault), `applied` (which rung of the fallbacks applied the patch)."""
+    `tests_missed` (name -> outcome), `control` (finding and runs of the mixed runs), `setup_failed` (an `infra_error` that is the task's own fault), `applied` (which rung of the fallbacks applied the patch)."""
+
+    @property
+    def has_control(self) -> bool:
+        """Return False if mixed runs were wanted, but no test of the task can be made wrong."""
+        return bool(self.metadata.get("control", {}).get("finding") != "no_control")
 
     def __post_init__(self) -> None:
         if (self.reward is None) != (self.status is VerdictStatus.INFRA_ERROR):

@@ -14,7 +14,7 @@ from rl_agent.config.grader import WithoutControl
 from rl_agent.errors import GraderError, SandboxError, SetupError
 from rl_agent.graders.base import Verdict, VerdictStatus
 from rl_agent.graders.control import TwinStore
-from rl_agent.graders.names import seen_names
+from rl_agent.graders.names import NAMES_SHOWN, is_phantom, seen_names
 from rl_agent.graders.sandboxed import CACHES_OFF, TestRun, run_tests
 from rl_agent.graders.screen import PatchProblem, Screened, in_the_way, protection, screen
 from rl_agent.graders.signals import Signal, find_signals
@@ -67,14 +67,6 @@ class PatchGrader:
             verdict = await self._judged(task, judge, screened.patch, provider)
             verdict = replace(verdict, seconds=time.monotonic() - started)
         return await asyncio.to_thread(self._recorded, verdict, screened)
-
-    async def control(self, task: Task, provider: SandboxProvider) -> int:
-        """Return how many of the task's test functions have a twin; make the twins if necessary.
-
-        Raises SetupError if the tests cannot be brought, SandboxError or GraderError for lost sandboxes.
-        """
-        twins = await self._twins.of(self._judge_of(task), task, provider)
-        return sum(bool(each) for each in twins.twins.values())
 
     def _judge_of(self, task: Task) -> Judge:
         judge = self.judges.get(type(task.grader))
@@ -142,6 +134,8 @@ class PatchGrader:
             metadata["applied"] = applied.rung
         if run.problem:
             metadata["problem"] = run.problem
+        if phantoms := [name for name in judge.names(task.grader).all if is_phantom(name)]:
+            metadata["phantom_names"] = phantoms[:NAMES_SHOWN]
         return replace(verdict, metadata=metadata)
 
     async def _controlled(

@@ -10,7 +10,7 @@ import json
 import logging
 import time
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -42,6 +42,8 @@ ENDLESS_TASKS: Final = 50
 """Number of tasks from an endless source if the config gives none."""
 DETAIL_SHOWN: Final = 2000
 VALIDATED: Final = "validated.jsonl"
+PASSES_ORIGINALS: Final = (VerdictStatus.SOLVED, VerdictStatus.TAMPERED)
+"""An empty patch that passes wrong tests as well shows that the tests test nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,12 +51,14 @@ class Finding:
     """Result of validating one task."""
 
     task_id: str
-    reason: str
+    reason: str = ""
     """Empty for a good task, else the reason for its quarantine: setup_failed, solved_without_a_change, gold_patch_fails, flaky."""
-    detail: str
-    gold: int
+    detail: str = ""
+    gold: int = -1
     """Number of passes of the gold patch, or -1 if the task has none."""
-    seconds: float
+    has_control: bool = True
+    """False if no test of the task can be made wrong, so that mixed runs show nothing."""
+    seconds: float = 0.0
 
 
 def run(config: Config, job: ValidateConfig, folder: RunFolder) -> None:
@@ -71,7 +75,7 @@ async def _run(config: Config, job: ValidateConfig, folder: RunFolder) -> None:
     console.print(f"run folder: {folder.root}")
     started = time.perf_counter()
     counts: Counter[str] = Counter(known.values())
-    without_gold: set[str] = set()
+    without_gold, without_control = set[str](), set[str]()
     with Progress(
         TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn(), console=console
     ) as progress:
@@ -81,7 +85,9 @@ async def _run(config: Config, job: ValidateConfig, folder: RunFolder) -> None:
 
         def found(finding: Finding) -> None:
             counts[finding.reason] += 1
-            without_gold.update([finding.task_id] if not finding.reason and finding.gold < 0 else [])
+            if not finding.reason:
+                without_gold.update([finding.task_id] if finding.gold < 0 else [])
+                without_control.update([] if finding.has_control else [finding.task_id])
             name = QUARANTINE if finding.reason else VALIDATED
             with Path(folder.root, name).open("a") as file:
                 file.write(json.dumps(asdict(finding)) + "\n")
@@ -104,12 +110,18 @@ async def _run(config: Config, job: ValidateConfig, folder: RunFolder) -> None:
         "reasons": dict(counts),
         "undecided": attempts.undecided,
         "without_gold_patch": len(without_gold),
+        "without_control": sorted(without_control),
         "seconds": round(time.perf_counter() - started, 1),
     }
     write_atomic(folder.root / "summary.json", json.dumps(summary, indent=2).encode())
     console.print(f"{good} of {summary['tasks']} tasks are good; in quarantine: {dict(counts) or 'none'}")
     if without_gold:
         console.print(f"{len(without_gold)} tasks have no gold patch: it is not known that they can be solved")
+    if without_control:
+        console.print(
+            f"{len(without_control)} tasks have no test that can be made wrong (summary.json): cheating cannot be found there. "
+            "Set grader.without_control=refuse to leave them out."
+        )
     if attempts.undecided:
         console.print(
             f"{attempts.undecided} tasks could not be tried for faults of the infrastructure (run.log): resume={folder.root} tries them again"
@@ -172,21 +184,20 @@ class Validator:
         Raises InfraError for a failure that says nothing about the task.
         """
         started = time.perf_counter()
-        reason, detail, gold = "", await self._workspaces.problem(task), -1
-        if detail:
-            return self._finding(task, "setup_failed", detail, gold, started)
+        finding = await self._finding(task)
+        seconds = round(time.perf_counter() - started, 2)
+        return replace(finding, detail=finding.detail[-DETAIL_SHOWN:], seconds=seconds)
+
+    async def _finding(self, task: Task) -> Finding:
+        found = Finding(task_id=task.task_id)
+        if detail := await self._workspaces.problem(task):
+            return replace(found, reason="setup_failed", detail=detail)
         nothing = await self._graded(task, b"", even_empty=True)
         if nothing.status is VerdictStatus.INFRA_ERROR:
-            reason, detail = "setup_failed", nothing.log
-        elif nothing.status is VerdictStatus.SOLVED:
-            reason, detail = "solved_without_a_change", nothing.log
-        elif task.gold_patch is not None:
-            reason, detail, gold = await self._gold(task, task.gold_patch.encode())
-        return self._finding(task, reason, detail, gold, started)
-
-    def _finding(self, task: Task, reason: str, detail: str, gold: int, started: float) -> Finding:
-        seconds = round(time.perf_counter() - started, 2)
-        return Finding(task_id=task.task_id, reason=reason, detail=detail[-DETAIL_SHOWN:], gold=gold, seconds=seconds)
+            return replace(found, reason="setup_failed", detail=nothing.log)
+        if nothing.status in PASSES_ORIGINALS:
+            return replace(found, reason="solved_without_a_change", detail=nothing.log)
+        return found if task.gold_patch is None else await self._gold(found, task, task.gold_patch.encode())
 
     async def _graded(self, task: Task, patch: bytes, *, even_empty: bool = False) -> Verdict:
         """Grade a patch. The verdict is `infra_error` only if the setup of the task failed."""
@@ -195,19 +206,21 @@ class Validator:
             raise InfraError(verdict.log)
         return verdict
 
-    async def _gold(self, task: Task, patch: bytes) -> tuple[str, str, int]:
-        passed, detail = 0, ""
+    async def _gold(self, found: Finding, task: Task, patch: bytes) -> Finding:
+        passed, detail, has_control = 0, "", True
         for _ in range(self._passes):
             verdict = await self._graded(task, patch)
             if verdict.status is VerdictStatus.INFRA_ERROR:
-                return "setup_failed", verdict.log, passed
+                return replace(found, reason="setup_failed", detail=verdict.log, gold=passed)
+            has_control = has_control and verdict.has_control
             if verdict.status is VerdictStatus.SOLVED:
                 passed += 1
             else:
                 detail = f"{verdict.status}: {json.dumps(dict(verdict.metadata), default=str)} {verdict.log}"
-        if passed == self._passes:
-            return "", "", passed
-        return ("flaky" if passed else "gold_patch_fails"), detail, passed
+            if phantoms := verdict.metadata.get("phantom_names"):
+                log.warning("task %s names tests that no runner prints as such: %s", task.task_id, phantoms)
+        reason = "" if passed == self._passes else "flaky" if passed else "gold_patch_fails"
+        return replace(found, reason=reason, detail=detail, gold=passed, has_control=has_control)
 
 
 class ValidationAttempts:

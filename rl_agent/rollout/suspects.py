@@ -28,17 +28,24 @@ class Suspects:
         self._quarantine = quarantine
         self._after = after
         self._seen = _Recent(remembered)
+        self._without_control: set[str] = set()
+        """Tasks without a test that can be made wrong (docs/graders.md)."""
 
     def observe(self, groups: Sequence[Group]) -> dict[str, float]:
         """Observe the groups of a step, and return metrics."""
         for group in groups:
             for rollout in group.rollouts:
                 self._observe(rollout)
-        return {"data/quarantined": float(len(self._quarantine))}
+        return {
+            "data/quarantined": float(len(self._quarantine)),
+            "data/tasks_without_control": float(len(self._without_control)),
+        }
 
     def _observe(self, rollout: Rollout) -> None:
         task = rollout.task_id
         verdict = rollout.verdict
+        if verdict is not None and not verdict.has_control:
+            self._without_control.add(task)
         graded_wrong = verdict is not None and bool(verdict.metadata.get("setup_failed"))
         if rollout.abort is AbortReason.SETUP_ERROR or graded_wrong:
             if self._seen.add(_digest("setup", task)) >= self._after:

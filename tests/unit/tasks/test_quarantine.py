@@ -107,8 +107,8 @@ def test_failing_set_ups_and_contradicting_verdicts_put_a_task_into_quarantine(t
     elsewhere = Verdict(status=VerdictStatus.INFRA_ERROR, reward=None, log="lost the sandbox")
     grading = (rollout("d", verdict=lost), rollout("b", verdict=elsewhere))
     groups = [Group(group_id="g", task=task("a"), rollouts=(broken, *honest, *flips, *grading))]
-    assert suspects.observe(groups) == {"data/quarantined": 0.0}
-    assert suspects.observe(groups) == {"data/quarantined": 3.0}
+    assert suspects.observe(groups)["data/quarantined"] == 0.0
+    assert suspects.observe(groups)["data/quarantined"] == 3.0
     assert quarantine.reasons == {"a": "setup_failed", "c": "verdict_flips", "d": "setup_failed"}
 
 
