@@ -63,7 +63,7 @@ def run(config: Config, job: PlanConfig, folder: RunFolder) -> None:
 
 
 def planned_shape(config: Config, folder: RunFolder) -> ModelShape:
-    """Return the shape from config.json in `model.path`, from `model.hf_config`, or from the folder that the model creates."""
+    """Return the shape from config.json in `model.path`, from `model.hf_config`, or from the model's own folder."""
     path, stated = config.model.path, config.model.hf_config
     if path is None and stated:
         return shape_of(stated, Path(f"model={config.model.name} (model.hf_config)"))
@@ -146,7 +146,8 @@ def planned_rates(config: Config, job: PlanConfig, shape: ModelShape, work: Work
 def _say_placement(console: Console, nodes: list[Node], demand: Demand) -> None:
     what = f"{demand.ranks} trainer ranks, {demand.engines} policy servers, {demand.workers} rollout workers"
     console.say(
-        f"processes: {what}; {demand.gpus:g} {'GPU' if demand.gpus == 1 else 'GPUs'} on {len(nodes)} {'machine' if len(nodes) == 1 else 'machines'}"
+        f"processes: {what}; {demand.gpus:g} {'GPU' if demand.gpus == 1 else 'GPUs'} on {len(nodes)} "
+        f"{'machine' if len(nodes) == 1 else 'machines'}"
     )
     start = 0
     while start < len(nodes):  # one line for equal neighbors
@@ -176,9 +177,9 @@ def _say_trainer(console: Console, config: Config, job: PlanConfig, terms: list[
     if needed <= room:
         return []
     return [
-        f"a trainer rank needs {needed:.1f} GB of {room:g} GB. Raise trainer.tensor_parallel, context_parallel, pipeline_parallel, "
-        "data_parallel (with distributed_optimizer) or optimizer_offload, set recompute=true, or lower output_chunk_tokens or "
-        "rollout.max_context_tokens."
+        f"a trainer rank needs {needed:.1f} GB of {room:g} GB. Raise trainer.tensor_parallel, context_parallel, "
+        "pipeline_parallel, data_parallel (with distributed_optimizer) or optimizer_offload, set recompute=true, or lower "
+        "output_chunk_tokens or rollout.max_context_tokens."
     ]
 
 
@@ -190,8 +191,8 @@ def _say_engine(console: Console, config: Config, job: PlanConfig, engine: Engin
     replicas = config.cluster.engine_replicas
     state = f" and {engine.bytes_per_sequence / 1e6:.1f} MB per sequence" if engine.bytes_per_sequence else ""
     console.say(
-        f"  cache: {engine.bytes_per_token / 1e3:.1f} kB per token{state}; {fits:.1f} sequences of {longest} tokens per server, "
-        f"{fits * replicas:.0f} in total"
+        f"  cache: {engine.bytes_per_token / 1e3:.1f} kB per token{state}; {fits:.1f} sequences of {longest} tokens "
+        f"per server, {fits * replicas:.0f} in total"
     )
     at_once = config.rollout.max_concurrent
     if fits >= 1 and usual * replicas < at_once:
@@ -233,16 +234,16 @@ def _say_rates(console: Console, config: Config, job: PlanConfig, work: Work, ra
     hours = job.steps * rate.step_s / 3600
     for line in (
         f"rollouts per step: {work.rollouts}",
-        f"tokens per step: {rate.sampled_tokens:.3g} sampled, {rate.trained_tokens:.3g} in the trainer (expected); at most {rate.most_tokens:.3g} "
-        "with one segment per rollout",
+        f"tokens per step: {rate.sampled_tokens:.3g} sampled, {rate.trained_tokens:.3g} in the trainer (expected); "
+        f"at most {rate.most_tokens:.3g} with one segment per rollout",
         f"concurrent sandboxes: {sandboxes} (the agent's sandbox is closed before the grading sandbox boots)",
         f"sandbox-hours per step: {rate.sandbox_hours:.1f} expected, {rate.most_sandbox_hours:.1f} at most",
         f"seconds per step: sampling {rate.sampling_s:.0f}, training {rate.training_s:.0f}, push {rate.push_s:.0f}; "
         + ("in sequence" if work.synchronous else "sampling and training overlap"),
         f"steps per hour: {rate.steps_per_hour:.1f}, bound by {rate.bound_by}",
         f"{job.steps} steps: {hours:.1f} hours, {job.steps * rate.sandbox_hours:.0f} sandbox-hours",
-        f"assumed (job.assume): agent run of {assume.agent_median_s:g} s (95 %: {assume.agent_p95_s:g} s, mean {rate.agent_mean_s:.0f} s), "
-        f"{assume.sampled_tokens} sampled and {assume.context_tokens} context tokens per rollout, "
+        f"assumed (job.assume): agent run of {assume.agent_median_s:g} s (95 %: {assume.agent_p95_s:g} s, "
+        f"mean {rate.agent_mean_s:.0f} s), {assume.sampled_tokens} sampled and {assume.context_tokens} context tokens per rollout, "
         f"{assume.engine_tokens_per_s:g} tokens per second and engine GPU, {assume.trainer_tflops:g} TFLOP/s per trainer GPU",
     ):
         console.say(line)
