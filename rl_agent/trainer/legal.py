@@ -29,7 +29,7 @@ def _in_itself(config: TrainerConfig) -> Iterator[str]:
         if getattr(config, name) < 1:
             yield f"trainer.{name}={getattr(config, name)}: less than 1. Set it to at least 1."
     if config.sequence_parallel and config.tensor_parallel == 1:
-        yield "trainer.sequence_parallel=true: needs tensor-parallel ranks. Set trainer.tensor_parallel > 1, or set it to false."
+        yield "trainer.sequence_parallel=true: needs tensor parallelism. Set trainer.tensor_parallel > 1, or unset it."
     if not 0.0 <= config.optimizer_offload <= 1.0:
         yield f"trainer.optimizer_offload={config.optimizer_offload}: not a fraction. Set it between 0 and 1."
     if config.optimizer_offload and not config.distributed_optimizer:
@@ -64,8 +64,8 @@ def _for(config: TrainerConfig, shape: ModelShape) -> Iterator[str]:
         yield _indivisible("expert_parallel", config.expert_parallel, f"the model's {shape.experts.count} experts")
     if tensor > 1 and not config.sequence_parallel:
         yield (
-            f"trainer.tensor_parallel={tensor}: with experts, this needs trainer.sequence_parallel=true. Set it, or set "
-            "trainer.tensor_parallel=1."
+            f"trainer.tensor_parallel={tensor}: with experts, this needs trainer.sequence_parallel=true. "
+            "Set it, or set trainer.tensor_parallel=1."
         )
     if config.expert_parallel == 1 and shape.experts.ffn % tensor:
         yield _indivisible("tensor_parallel", tensor, f"the width {shape.experts.ffn} of the model's experts")
