@@ -1,1 +1,1 @@
-"""Ray: placement, actors, bring-up. The only room that imports ray."""
+"""Ray: placement, actors, start and stop. The only package that imports ray."""

@@ -1,4 +1,4 @@
-"""`python -m rl_agent.cluster up|down|status hosts=a,b:cpu ...`: Ray on a list of hosts."""
+"""Start and stop Ray on a list of hosts: `python -m rl_agent.cluster up|down|status hosts=a,b:cpu ...`."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ FAILED: Final = 1
 COMMANDS: Final = ("up", "down", "status")
 USAGE: Final = """usage: python -m rl_agent.cluster up|down|status hosts=name[=address][:role],... [name=value ...]
 
-  up       start Ray on all hosts where it is not up yet; prints the cluster.address for runs, which are started on the first host
-  down     end what `up` has started, and nothing else
-  status   the nodes that the cluster has
+  up       start Ray on all hosts that do not run it yet, and print cluster.address; start runs on the first host
+  down     stop only the processes that `up` started
+  status   list the nodes of the cluster
 
   Options: port=6379  ssh="ssh -o BatchMode=yes -o ConnectTimeout=10"  python=<path on every host>
            start_options="--num-gpus=8"  timeout_s=120        docs/scaling.md has examples.
@@ -32,13 +32,13 @@ USAGE: Final = """usage: python -m rl_agent.cluster up|down|status hosts=name[=a
 
 
 def read(words: Sequence[str]) -> BringUpConfig:
-    """The typed options. Raises ConfigError."""
+    """Parse the options. Raises ConfigError."""
     names = [field.name for field in fields(BringUpConfig)]
     for word in words:
         name, equals, _ = word.partition("=")
         if not equals or name not in names:
             hint = f" Did you mean {near}=?" if (near := nearest(name, names)) else ""
-            raise ConfigError(f"`{word}` is no option.{hint}\n\n{USAGE}")
+            raise ConfigError(f"`{word}`: no such option.{hint}\n\n{USAGE}")
     try:
         given = OmegaConf.from_dotlist(list(words))
         config = cast("BringUpConfig", OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(BringUpConfig), given)))
@@ -48,7 +48,7 @@ def read(words: Sequence[str]) -> BringUpConfig:
 
 
 async def run(command: str, hosts: Hosts) -> list[str]:
-    """Lines to print."""
+    """Run a command, and return the lines to print."""
     if command == "up":
         address = await hosts.up()
         first = hosts.hosts[0].name
@@ -61,12 +61,12 @@ async def run(command: str, hosts: Hosts) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Read the command line."""
+    """Run the command line, and return the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         if not words or words[0] not in COMMANDS:
-            raise ConfigError(f"say what to do\n\n{USAGE}")
-        print("\n".join(asyncio.run(run(words[0], Hosts(read(words[1:]))))))  # noqa: T201 (what the command is for)
+            raise ConfigError(f"no valid command given. Use up, down or status.\n\n{USAGE}")
+        print("\n".join(asyncio.run(run(words[0], Hosts(read(words[1:]))))))  # noqa: T201 (the output of the command)
     except RlAgentError as error:
         print("\n".join(f"error: {line}" for line in str(error).splitlines()), file=sys.stderr)  # noqa: T201
         return FAILED

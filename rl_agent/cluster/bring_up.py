@@ -72,20 +72,21 @@ class Cluster:
     async def run_episode(self, request: EpisodeRequest) -> Rollout:
         """Run one episode as soon as a policy server and a worker are up.
 
-        A lost worker or policy server gives an aborted rollout (WORKER_LOST, ENGINE_ERROR), never an error. Cancelling the call ends
-        the agent, its sandbox and its generations before it returns. Raises the error that ends the run, and internal errors.
+        A lost worker or policy server gives an aborted rollout (WORKER_LOST, ENGINE_ERROR), never an error. Cancelling
+        the call ends the agent, its sandbox and its generations before it returns. Raises the error that ends the run,
+        and internal errors.
         """
         await self._servers.serving()
         rollout = await self._workers.run(request)
         if rollout.abort is AbortReason.ENGINE_ERROR:
-            # the next attempt must not go to a server that is about to be found dead
+            # the next attempt must not go to a server that is dead but not detected yet
             with suppress(TimeoutError):
                 async with asyncio.timeout(SETTLE_S):
                     await self._servers.load()
         return rollout
 
     async def push(self, version: int, probe_tokens: Int32) -> float:
-        """Push the trainer's weights to all policy servers as `version`, verify them, and return the probe's largest difference."""
+        """Push the trainer's weights to all policy servers, verify them, and return the probe's largest difference."""
         if self._wakes:
             await self._servers.wake()
         return await self._servers.push(version, np.asarray(probe_tokens, dtype=np.int32))
@@ -118,7 +119,8 @@ async def cluster(
 ) -> AsyncIterator[Cluster]:
     """Start trainer, policy servers and rollout workers. The servers start while the trainer builds its model.
 
-    With `trains=False` there is no trainer, and the engine keeps the weights of `model_folder` (job=rollout, job=evaluate).
+    With `trains=False` there is no trainer, and the engine keeps the weights of `model_folder` (job=rollout,
+    job=evaluate).
     """
     async with (
         _ray(config, folder) as node,
@@ -218,14 +220,14 @@ async def _ray(config: Config, folder: RunFolder) -> AsyncIterator[OwnNode]:
     address = config.cluster.address
     set_for_children("RAY_USAGE_STATS_ENABLED", "0")
     set_for_children("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    set_for_children("RAY_worker_niceness", "0")  # Ray's 15 would put the trainer behind the agents' own processes
-    logging.getLogger("ray._private.authentication").setLevel(logging.ERROR)  # a note on tokens at every start
+    set_for_children("RAY_worker_niceness", "0")  # Ray's default, 15, gives the trainer less CPU than the agents
+    logging.getLogger("ray._private.authentication").setLevel(logging.ERROR)  # logs a note about tokens at every start
     options: dict[str, Any] = {"num_cpus": 2, "include_dashboard": False} if address is None else {}
     if config.cluster.ship_code:
         options["runtime_env"] = {"py_modules": [str(PACKAGE)]}
     async with reaped(folder.root):
         try:
-            if address is not None:  # Ray itself uses the user's token only where it has found the cluster by itself
+            if address is not None:  # Ray uses the user's token only for a cluster that it has found itself
                 maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
             ray.init(
                 address=address or "local",

@@ -22,7 +22,7 @@ R = TypeVar("R")
 
 
 class LostActorError(InfraError):
-    """A process of the run is lost, or its node."""
+    """Loss of a process of the run, or of its node."""
 
 
 class RemoteProcess(Protocol):
@@ -104,7 +104,7 @@ async def result(reference: Awaitable[Any], who: str, *, ends: bool = False) -> 
             raise cause from error
         raise
     except ObjectLostError as error:
-        raise LostActorError(f"the node of {who} was lost, and with it an answer that was not yet fetched") from error
+        raise LostActorError(f"the node of {who} was lost with a result that was not fetched yet") from error
     except RayActorError as error:
         raise LostActorError(
             f"the process of {who} was lost: {str(error).splitlines()[0].rstrip('.')}. Its log is in the run folder's logs/."

@@ -1,7 +1,7 @@
 """Start, stop and inspect Ray on a list of hosts over ssh: in parallel, with a timeout and one error message per host.
 
-Whoever can talk to a Ray cluster can run programs on it, so it takes only who has a token: that of the first host's user, which
-goes to the others with the shell's input, never on a command line.
+Anyone who can connect to a Ray cluster can run programs on it, so the cluster requires a token. It is the token of the
+first host's user, and it is sent to the other hosts through the shell's stdin, never on a command line.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ class Hosts:
     async def up(self) -> str:
         """Start Ray on every host that does not run it yet, and return `cluster.address`.
 
-        Raises InfraError with every host that failed; what was started is ended again then.
+        If a host fails, Ray is stopped again on the hosts where this call started it. Raises InfraError with every host
+        that failed.
         """
         first = self.hosts[0]
         counts = await self._everywhere(lambda host: self._run(host, self._marked("count", host)), self.hosts)
@@ -180,7 +181,10 @@ class Hosts:
 
 
 def _reason(out: bytes, err: bytes) -> str:
-    """Return the end of a host's output. Ray prints errors to stdout, and a note about tokens to stderr at every start."""
+    """Return the end of a host's output.
+
+    Ray prints errors to stdout, and a note about tokens to stderr at every start.
+    """
     lines = (out + b"\n" + err).decode(errors="replace").splitlines()
     kept = [line.strip() for line in lines if line.strip() and "token" not in line.lower()]
-    return " ".join(kept)[-_TOLD:] or "it said nothing"
+    return " ".join(kept)[-_TOLD:] or "no output"

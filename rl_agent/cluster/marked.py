@@ -1,4 +1,4 @@
-"""Find and end the processes of one Ray cluster on one host. They carry the mark of the cluster in their environment.
+"""Find and end the processes of one Ray cluster on one host, by the cluster's mark in their environment.
 
 `ray stop` would end every cluster on the machine.
 

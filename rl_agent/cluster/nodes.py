@@ -1,4 +1,4 @@
-"""Checks of every node before a run starts: it has the same code, and it sees the run folder."""
+"""Checks of every node before a run starts: the node has the same code and sees the run folder."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 PACKAGE: Final = Path(rl_agent.__file__).parent
 LOOK_TIMEOUT_S: Final = 120.0
-"""Time limit for the first process on a node. It imports Ray and this package from a cold disk."""
+"""Time limit for the first process on a node, which imports Ray and this package from a cold disk."""
 
 
 def facts(sentinel: str) -> dict[str, str]:
@@ -83,10 +83,10 @@ def differences(address: str, mine: Mapping[str, str], theirs: Mapping[str, Any]
         )
     if theirs["python"] != mine["python"]:
         found.append(
-            f"node {address} runs Python {theirs['python']}, this one {mine['python']}. Run the same version on both."
+            f"node {address} runs Python {theirs['python']}, this node runs {mine['python']}. Use the same version on both."
         )
     if theirs["code"] != mine["code"]:
         found.append(
-            f"node {address} has another version of rl_agent. Install this one there, or set cluster.ship_code=true."
+            f"node {address} has another version of rl_agent. Install the same version there, or set cluster.ship_code=true."
         )
     return found

@@ -1,7 +1,7 @@
-"""Watch over Ray's own processes on the machine of the run. Without them, no call to Ray ever returns.
+"""Monitor of Ray's own processes on the machine of the run. Without them, no call to Ray returns.
 
-A raylet that dies takes the workers of its machine with it. Ray then blocks calls for a minute or for good, or exits the driver
-without a message. So the run watches these processes itself, and ends as soon as one of them exits.
+A raylet that dies takes the workers of its machine with it. Ray then blocks calls for a minute or for good, or exits
+the driver without a message. So the run watches these processes itself, and ends as soon as one of them exits.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""All replicas of the policy server. Weights go to all of them, and a lost replica is restarted with the current weights.
+"""All replicas of the policy server.
 
-A replica serves from the moment that the probe has verified its current version until it is lost. Weights that replicas fetch (disk,
-ipc) are kept for restarted replicas. Weights that are sent (gloo, nccl) are sent to a restarted replica again, or with the next push
-if the trainer already has newer ones.
+Weights go to all of them, and a lost replica is restarted with the current weights. A replica serves from the moment
+that the probe has verified its current version until it is lost. Weights that replicas fetch (disk, ipc) are kept for
+restarted replicas. Weights that are sent (gloo, nccl) are sent to a restarted replica again, or with the next push if
+the trainer already has newer ones.
 """
 
 from __future__ import annotations
@@ -120,9 +121,10 @@ class PolicyServers:
                 keeping.create_task(self._keep(replica))
 
     async def push(self, version: int, probe_tokens: Int32) -> float:
-        """Push the trainer's weights to every replica as `version`, verify them, and return the probe's largest difference.
+        """Push the trainer's weights to every replica, verify them, and return the probe's largest difference.
 
-        A replica that is lost meanwhile gets the weights when it is restarted. Raises WeightPushError if no replica was lost.
+        A replica that is lost meanwhile gets the weights when it is restarted. Raises WeightPushError if the push fails
+        without a lost replica.
         """
         async with self._turn:
             members = [replica for replica in self._replicas if replica.url is not None]
@@ -196,7 +198,7 @@ class PolicyServers:
 
     async def _catch_up(self, replica: _Replica) -> None:
         if replica.serving:
-            return  # a push in progress has reached it already
+            return  # a push has reached the replica meanwhile
         if self._version is None:
             replica.serving = True
         elif self._fetchable is not None:
@@ -204,7 +206,7 @@ class PolicyServers:
             replica.difference = await remote(replica.process, PolicyServer.push)(update, probe)
             replica.serving = True
         else:
-            # No step may run in between. The wait is bounded: both halves of a push have the backend's time limit.
+            # No step may run in between. The wait is bounded, since both sides of a push have the backend's time limit.
             async with self._trainers.turn:
                 if not self._trainers.ahead:
                     await self._bring([replica])
@@ -223,7 +225,7 @@ class PolicyServers:
         self._streams = announced is not None
         if announced is None:
             update = await self._trainers.push(self._version)
-            assert update is not None, "the sender neither announced the weights nor says how to fetch them"
+            assert update is not None, "the sender neither announced the weights nor returned how to fetch them"
             self._fetchable = update, probe
             await self._fetch(group, update, probe)
         elif members:
@@ -259,7 +261,10 @@ class PolicyServers:
         await self._together(one(member) for member in group)
 
     async def _send(self, group: Mapping[_Replica, int], announced: WeightUpdate, probe: Probe) -> None:
-        """Send the weights to all members at once. A lost member breaks the update of the others, so these are restarted too."""
+        """Send the weights to all members at once.
+
+        A lost member breaks the update of the others, so these are restarted too.
+        """
         assert self._version is not None
 
         async def receive(member: _Replica, first_rank: int) -> None:
@@ -295,7 +300,10 @@ class PolicyServers:
             member.difference, member.serving = difference, True
 
     async def _is_lost(self, group: Mapping[_Replica, int]) -> bool:
-        """Return whether a member is lost, or is found lost within LOSS_GRACE_S. The failure is then attributed to it."""
+        """Return whether a member is lost, or is found lost within LOSS_GRACE_S.
+
+        The failure is then attributed to it.
+        """
         try:
             async with asyncio.timeout(LOSS_GRACE_S):
                 await self._run_state.until(lambda: any(_is_gone(member, group) for member in group))

@@ -1,8 +1,8 @@
-"""A watchdog process that ends leftover processes of a run, however the run ends.
+"""A watchdog process that kills leftover processes of a run, however the run ends.
 
-Ray's own processes end with their driver, but for its agents, which can wait for ever for a head that is gone. The reaper
-notes the run's descendants as they come. When the run's process is gone, whatever of them is still there is killed, and a
-run that could not say why it ended has it said; when the run ends by itself, only those that it has lost are.
+Ray's processes exit with their driver, except its agents, which can wait forever for a lost head. The reaper records
+the run's descendants. If the run is killed, the reaper kills the remaining descendants and prints an error message in
+place of the run. If the run ends by itself, the reaper kills only processes that are no longer descendants of the run.
 
     python -m rl_agent.cluster.reaper <pid of the run> <run folder>
 """
@@ -35,10 +35,10 @@ _DONE: Final = b"."
 
 @asynccontextmanager
 async def reaped(folder: Path) -> AsyncIterator[None]:
-    """Within this context, all processes that this process starts are ended even if it is killed.
+    """Guarantee that all processes started in this context end, even if this process is killed.
 
-    What is no longer below this process at the end, such as an agent of Ray's that lost its head, is ended then; its other
-    children are left alone.
+    At the end of the context, processes that are no longer descendants of this one (such as an agent of Ray that lost
+    its head) are killed. Other children continue.
     """
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -67,7 +67,7 @@ def main(pid: int, folder: str) -> None:
                 if os.read(_STDIN, 1):
                     _end(known, run)
                     return
-                awaited.remove(_STDIN)  # the run closed it by its end, which `ended` is about to tell
+                awaited.remove(_STDIN)  # the run has exited, which `ended` reports next
             known = {process for process in known if process.is_running()} | set(run.children(recursive=True))
     sys.stderr.write(
         f"error: the run's process {pid} exited without a message: it was killed (manually, or out of memory), or Ray's raylet on its "

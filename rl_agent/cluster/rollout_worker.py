@@ -32,7 +32,10 @@ if TYPE_CHECKING:
 
 
 class RolloutWorker:
-    """Rollout worker: `serve` runs as long as the worker lives, `run` once per episode. A Ray actor, see `cluster.bring_up`."""
+    """Rollout worker: `serve` runs for the worker's lifetime, `run` once per episode.
+
+    See `cluster.bring_up` for the Ray actor.
+    """
 
     def __init__(self, config: Config, folder: RunFolder, number: int) -> None:
         set_up(folder.log(f"rollout_worker_{number}"))
@@ -49,13 +52,13 @@ class RolloutWorker:
         self._meter = Meter()
 
     async def serve(self, replicas: ReplicaSet, model_folder: Path) -> None:
-        """Keep the adapter open against the policy servers, until `stop`."""
+        """Run the adapter with the policy servers until `stop`."""
         config, rollout = self._config, self._config.rollout
         booting: SandboxProvider = config.sandbox.build()
         harness: Harness = config.harness.build()
         grader: Grader = config.grader.build()
         server: EngineServer = config.engine.build()
-        assets = harness.find_assets()  # a CLI that was not fetched fails here, once
+        assets = harness.find_assets()  # a missing CLI fails here, once
         await booting.sweep()
         keep = config.adapter.history_reasoning is HistoryReasoning.keep
         pool = WarmPool(booting, size=rollout.warm_sandboxes)
@@ -118,7 +121,7 @@ class RolloutWorker:
         self._stopping.set()
 
     def _ready(self) -> asyncio.Future[EpisodeRunner]:
-        """Return the future of the runner, made on first use since only then a loop is running."""
+        """Return the future of the runner. It is created on first use, since it needs a running loop."""
         if self._runner is None:
             self._runner = asyncio.get_running_loop().create_future()
         return self._runner

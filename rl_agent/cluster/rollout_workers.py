@@ -38,7 +38,7 @@ class _Worker:
     episodes: int = 0
     """Number of running episodes."""
     told: ReplicaSet | None = None
-    """Policy servers that the worker was last told of."""
+    """Policy servers that were last sent to the worker."""
 
     @property
     def name(self) -> str:
@@ -46,7 +46,10 @@ class _Worker:
 
 
 class RolloutWorkers:
-    """All rollout workers. `make(n)` starts the process of worker `n`; `replicas()` returns the addresses of the policy servers."""
+    """All rollout workers.
+
+    `make(n)` starts the process of worker `n`; `replicas()` returns the addresses of the policy servers.
+    """
 
     def __init__(
         self,
@@ -87,7 +90,10 @@ class RolloutWorkers:
                 keeping.create_task(self._keep(worker))
 
     async def run(self, request: EpisodeRequest) -> Rollout:
-        """Run one episode. Losing its worker gives an aborted rollout. Raises the error that ends the run, and internal errors."""
+        """Run one episode.
+
+        Losing its worker gives an aborted rollout. Raises the error that ends the run, and internal errors.
+        """
         await self._run_state.until(lambda: any(worker.ready for worker in self._workers))
         worker = min((w for w in self._workers if w.ready), key=lambda w: (w.episodes, w.number))
         life = worker.life
@@ -95,7 +101,7 @@ class RolloutWorkers:
         try:
             rollout = await remote(worker.process, RolloutWorker.run, ends=True)(request)
         except LostActorError as error:
-            if worker.life == life:  # the loss may be seen here first: send no more episodes there
+            if worker.life == life:  # the loss may be detected here first: send no more episodes to this worker
                 worker.ready = False
             return aborted(request, AbortReason.WORKER_LOST, str(error))
         finally:

@@ -1,4 +1,4 @@
-"""State that the parts of a cluster share: changes to wait for, the error that ends the run, and limits on restarts."""
+"""Shared state of a cluster: changes to wait for, the error that ends the run, and limits on restarts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ if TYPE_CHECKING:
 
 
 class RunState:
-    """Notification of changes. Every change wakes all waits, and the error that ends the run is raised from all of them."""
+    """Notification of changes.
+
+    Every change wakes all waits, and the error that ends the run is raised from all of them.
+    """
 
     def __init__(self) -> None:
         self._event = asyncio.Event()

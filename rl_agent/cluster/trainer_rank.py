@@ -82,7 +82,7 @@ class TrainerRank:
         """Announce the weights if the engine must know them in advance, and compute the probe that verifies them."""
         (logprobs,) = self._trainer.logprobs([probe_tokens])
         if not len(logprobs):
-            raise WeightPushError("the probe has fewer than two tokens")
+            raise WeightPushError("the probe has fewer than two tokens, so it verifies nothing")
         return self._trainer.announce(self._sender, version), Probe(tokens=probe_tokens, logprobs=logprobs)
 
     def push(self, version: int) -> WeightUpdate | None:

@@ -35,7 +35,10 @@ class Trainers:
         before_step: Callable[[], Awaitable[None]] | None = None,
         share: Callable[[Any], Any] = share,
     ) -> None:
-        """`before_step` runs before each training step, for example to put an engine on the same GPU to sleep. `share`: see `calls.share`."""
+        """`before_step` runs before each training step, for example to put an engine on the same GPU to sleep.
+
+        `share`: see `calls.share`.
+        """
         self._ranks = ranks
         self._share = share
         self._before_step = before_step
@@ -97,7 +100,7 @@ class Trainers:
         await self._all(TrainerRank.regroup, receivers)
 
     async def announce(self, version: int, probe_tokens: Int32) -> tuple[WeightUpdate | None, Probe]:
-        """Return what the engine must know before the weights are sent, if anything, and the probe that verifies them."""
+        """Return the announcement of the weights, if the engine needs one, and the probe that verifies them."""
         announced = await self._all(TrainerRank.announce, version, probe_tokens)
         self.ahead = False
         return announced

@@ -1,1 +1,1 @@
-"""One short, readable loop a job: train, sft, and what else the command line can run."""
+"""The jobs of the command line: train, sft, rollout, evaluate, validate, plan. Each is one short loop."""

@@ -1,4 +1,4 @@
-"""Which weights a job samples with: those of the model's option, of a Hugging Face folder, or of a run that trained."""
+"""Weights that a job samples with: the model's own, a Hugging Face folder, or a trained run (`job.checkpoint`)."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ KEY: Final = "job.checkpoint"
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The weights that sample."""
+    """Weights that sample, with their origin."""
 
     folder: Path
-    """In Hugging Face layout."""
+    """Hugging Face folder of the weights."""
     version: int
-    """Training steps that made them; 0 where nothing says."""
+    """Number of training steps, 0 if unknown."""
     name: str
     """Name of the policy in records."""
 
 
 async def policy_of(config: Config, checkpoint: str | None, folder: RunFolder) -> Policy:
-    """The policy that `job.checkpoint` names; the model's own without one.
+    """Return the policy of `job.checkpoint`, or the model's own policy without one.
 
-    A checkpoint of the trainer is exported first, by the trainer of this configuration, into the run folder's `model/`.
-    Raises ConfigError for a path that is none of these.
+    The trainer of this configuration exports a trainer checkpoint to `model/` in the run folder first. Raises
+    ConfigError if the path has no weights.
     """
     model = config.model.build()
     if checkpoint is None:
@@ -51,9 +51,12 @@ async def policy_of(config: Config, checkpoint: str | None, folder: RunFolder) -
 
 
 def resolve(path: Path) -> Path:
-    """The folder that is meant: a run folder stands for its `model/`, or for its newest checkpoint while it has no `model/`."""
+    """Return the folder with the weights.
+
+    For a run folder, this is `model/`, or the newest checkpoint without `model/`.
+    """
     if not path.is_dir():
-        raise ConfigError(f"{KEY}={path}: there is no such folder")
+        raise ConfigError(f"{KEY}={path}: folder not found. Give the path of an existing folder.")
     if (path / "config.json").is_file():
         require_weights(path)
         return path
@@ -73,7 +76,7 @@ def resolve(path: Path) -> Path:
 
 
 def version_of(path: Path) -> int:
-    """Training steps that made an exported folder: from its name, or from the metrics of the run whose `model/` it is."""
+    """Return the training steps of an exported folder, from its name or from the metrics of its run; 0 if unknown."""
     named = re.fullmatch(r"step_(\d+)", path.name)
     if named:
         return int(named[1])

@@ -1,4 +1,4 @@
-"""Configs of the jobs. They stand apart from the jobs, which import Ray: composing a configuration does not."""
+"""Configs of the jobs. They are in a module without Ray, so that composing a configuration does not import it."""
 
 from __future__ import annotations
 
@@ -25,23 +25,26 @@ class TrainConfig(JobConfig):
     """Reinforcement learning."""
 
     steps: int = 100
-    """Training steps in all, those before a resume included."""
+    """Total number of training steps, including those before a resume."""
     save_every: int = 10
-    """Steps between checkpoints; the last step always has one."""
+    """Steps between checkpoints. The last step always has one."""
     keep_checkpoints: int = 2
+    """Number of newest checkpoints that are kept."""
     export_every: int = 0
-    """Steps between exports of the policy as a Hugging Face folder, all of which are kept; 0: at the end only."""
+    """Steps between exports of the policy as a Hugging Face folder, all of which are kept; 0: only at the end."""
     eval_every: int = 1
-    """Steps between measurements of the held-out set (tasks that know their right answer only); 0: never."""
+    """Steps between measurements of `eval/p_right` on the held-out set (only tasks with known answers); 0: never."""
     eval_tasks: int = 0
-    """Held-out tasks that the agent itself runs, once each, every `eval_tasks_every` steps and after the last; training goes on
-    meanwhile, and metrics say which weights were evaluated. 0: none."""
+    """Number of held-out tasks that the agent runs, once each, every `eval_tasks_every` steps and after the last.
+    Training continues meanwhile; `eval/weight_version` is the version of the evaluated weights. 0: none."""
     eval_tasks_every: int = 10
+    """Steps between evaluations with `eval_tasks`."""
     eval_data: Any = None
-    """Fields of `data` that differ for the held-out tasks: {path: held_out.jsonl}, or {split: held_out} for toy tasks."""
+    """Fields of `data` that differ for the held-out tasks, for example {path: held_out.jsonl}, or {split: held_out} for
+    toy tasks."""
     quarantine_after: int = 2
-    """A task is left out for the rest of the run after so many set-ups that failed, or so many pairs of equal patches of which
-    one was solved and one was not; the run folder's quarantine.jsonl has it."""
+    """Number of failed setups, or of pairs of equal patches with different verdicts, after which a task is excluded
+    from the rest of the run and recorded in quarantine.jsonl."""
 
     trains: ClassVar[bool] = True
     samples_to_train: ClassVar[bool] = True
@@ -61,8 +64,8 @@ class TrainConfig(JobConfig):
         if self.eval_tasks and not self.eval_data:
             yield Problem(
                 "job.eval_data",
-                "the evaluated tasks would also be trained on.",
-                "Name how the held-out data differs from data, for example {path: held_out.jsonl}.",
+                "null, so the evaluated tasks would also be used for training.",
+                "Set the fields in which the held-out data differs from data, for example {path: held_out.jsonl}.",
             )
 
 
@@ -71,19 +74,22 @@ class SftConfig(JobConfig):
     """Supervised fine-tuning: on demonstrations, or on the solved rollouts of a run."""
 
     steps: int = 600
+    """Number of training steps."""
     batch_size: int = 16
-    """Demonstrations, or rollouts, a step."""
+    """Demonstrations, or rollouts, per step."""
     rollouts: str | None = None
-    """A run folder whose recorded rollouts are learned from (rejection sampling); null: demonstrations."""
+    """Run folder whose recorded rollouts are trained on (rejection sampling); null: demonstrations."""
     min_reward: float = 1.0
-    """Recorded rollouts with a smaller reward are left out."""
+    """Minimum reward of a recorded rollout."""
     right_share: float = 0.4
-    """Demonstrations only: share of right ones. The others are plausible mistakes, so that there is something left to learn."""
+    """Demonstrations only: fraction of right ones. The others are plausible mistakes, so reinforcement learning can
+    improve on them."""
     eval_every: int = 100
+    """Steps between measurements of the held-out set."""
     export: str | None = None
     """Path of the exported Hugging Face folder; null: `<run folder>/model`."""
     half: bool = True
-    """Demonstrations only: write the weights in float16, half the size, for a warm start that is shipped."""
+    """Demonstrations only: write the weights in float16, for a small warm start."""
 
     trains: ClassVar[bool] = True
 
@@ -99,7 +105,7 @@ class SftConfig(JobConfig):
         if self.rollouts is None and config.data.build_demonstrator() is None:
             yield Problem(
                 "job.rollouts",
-                "nothing to learn from: these tasks have no demonstrations.",
+                "null, but the tasks have no demonstrations.",
                 "Set it to a run folder, or choose model=tiny data=toy.",
             )
 
@@ -111,8 +117,8 @@ class SamplingJobConfig(JobConfig, base=True):
     tasks: int | None = None
     """Number of tasks; null: every row once, or 64 tasks of an endless source."""
     checkpoint: str | None = None
-    """Weights to sample with: a run folder, its `exports/step_<n>` or `checkpoints/step_<n>`, or a Hugging Face folder. Null: the
-    model's own."""
+    """Weights to sample with: a run folder, its `exports/step_<n>` or `checkpoints/step_<n>`, or a Hugging Face folder.
+    Null: the model's own."""
 
     @override
     def problems(self, config: Config) -> Iterator[Problem]:
@@ -139,18 +145,20 @@ class RolloutJobConfig(SamplingJobConfig):
 
 @dataclass(kw_only=True)
 class EvaluateConfig(SamplingJobConfig):
-    """Measure a policy: pass@k over the tasks of a split."""
+    """Measure a policy by pass@k over tasks."""
 
     rollouts: int = 4
     """Rollouts per task. More rollouts make pass@k less noisy."""
     k: list[int] = field(default_factory=lambda: [1, 4])
     """Values of k in pass@k; at most `rollouts`."""
     greedy: bool = False
-    """Sample at temperature 0, whatever `rollout.sampling` says; one rollout a task is enough then."""
+    """Sample at temperature 0, regardless of `rollout.sampling`. One rollout per task is enough then."""
     interval: Interval = Interval.wilson
+    """Method of the confidence interval."""
     confidence: float = 0.95
+    """Confidence level of the interval."""
     shown: int = 40
-    """Rows of the table of tasks on the console; evaluation.jsonl has all."""
+    """Number of tasks shown on the console. evaluation.jsonl has all."""
 
     @override
     def run(self, config: Config, folder: RunFolder) -> None:
@@ -165,13 +173,13 @@ class EvaluateConfig(SamplingJobConfig):
         if not self.k or min(self.k) < 1 or max(self.k) > self.rollouts:
             yield Problem(
                 "job.k",
-                f"pass@k of k in {list(self.k)} needs 1 <= k <= job.rollouts={self.rollouts}.",
+                f"{list(self.k)}: pass@k needs 1 <= k <= job.rollouts={self.rollouts}.",
                 f"Raise job.rollouts, or lower k: 'job.k=[1,{max(self.rollouts, 1)}]'.",
             )
         if self.greedy and self.rollouts > 1:
             yield Problem(
                 "job.greedy",
-                f"job.rollouts={self.rollouts} greedy rollouts of a task are all the same, up to rounding.",
+                f"the job.rollouts={self.rollouts} greedy rollouts of a task are all the same, up to rounding.",
                 "Set 'job.rollouts=1 job.k=[1]', or job.greedy=false.",
             )
         if not 0.0 < self.confidence < 1.0:
@@ -187,7 +195,7 @@ class ValidateConfig(JobConfig):
     passes: int = 2
     """Number of runs of the gold patch, all of which must pass."""
     concurrent: int = 4
-    """Tasks at the same time."""
+    """Number of tasks that are validated at a time."""
 
     @override
     def run(self, config: Config, folder: RunFolder) -> None:
@@ -202,21 +210,22 @@ class ValidateConfig(JobConfig):
 
 @dataclass(kw_only=True)
 class PlanConfig(JobConfig):
-    """Say what a configuration needs, before anything is started; no GPU, no network, no weights."""
+    """Compute what a configuration needs, without GPU, network or weights."""
 
     steps: int = 100
-    """Training steps of the run that is planned, for the sums at the end."""
+    """Training steps of the planned run, for the totals."""
     nodes: int | None = None
-    """Machines; null: the fewest that have room."""
+    """Number of machines; null: the fewest that suffice."""
     gpus_per_node: int = 8
+    """GPUs per machine."""
     gpu_memory_gb: float = 80.0
     """Memory of one GPU, in 1e9 bytes."""
     reserve: float = 0.1
-    """Share of it that stays free in the trainer: gaps between allocations, buffers of communication, CUDA's own context."""
+    """Fraction of it that stays free in the trainer for fragmentation, communication buffers and the CUDA context."""
     engine_overhead_gb: float = 4.0
-    """Memory that vLLM uses besides weights and cache."""
+    """Memory of vLLM besides weights and cache, in 1e9 bytes."""
     require_fit: bool = True
-    """End with an error where memory does not suffice; false: only say so."""
+    """Fail if memory does not suffice; false: only report it."""
     assume: Assumptions = field(default_factory=Assumptions)
 
     trains: ClassVar[bool] = True

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def open_driver(
     config: Config, progress: Progress, processes: Cluster, source: TaskSource, first: int, tasks: asyncio.TaskGroup
 ) -> Iterator[Driver]:
-    """Open a driver whose first step is `first`. Its episodes live in `tasks` and end with the context."""
+    """Open a driver whose first step is `first`. Its episodes run in `tasks` and end with the context."""
     rollout, algo = config.rollout, config.algo
     ledger, buffer = RolloutLedger(progress.folder.ledger), Buffer(progress.folder.buffer)
     staleness = max_staleness(config)
@@ -39,7 +39,7 @@ def open_driver(
     )
     restored = restore(ledger, buffer, source, seed=config.seed, shape=shape)
     if restored.rollouts:
-        progress.say(f"{len(restored.rollouts)} finished rollouts of the run before need not be done again")
+        progress.say(f"reusing {len(restored.rollouts)} finished rollouts of the earlier run")
     driver = Driver(
         scheduler=Scheduler(
             tasks_per_step=rollout.tasks_per_step,

@@ -1,4 +1,4 @@
-"""Measures a policy: pass@k over the tasks of a split, with an interval and a table of tasks."""
+"""The evaluate job: pass@k of a policy with a confidence interval, and a table of tasks."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from rl_agent.tracking.tracker import Tracker
 
 EVALUATION: Final = "evaluation.jsonl"
-"""One JSON object a task."""
+"""File with one JSON object per task."""
 
 
 def run(config: Config, job: EvaluateConfig, folder: RunFolder) -> None:
-    """Run the job: writes evaluation.jsonl, summary.json and the rollouts into the run folder."""
+    """Run the job. It writes evaluation.jsonl, summary.json and the rollouts to the run folder."""
     started = time.perf_counter()
 
     def finish(policy: Policy, tracker: Tracker, console: Console) -> None:
@@ -49,7 +49,7 @@ def run(config: Config, job: EvaluateConfig, folder: RunFolder) -> None:
 
 
 def task_rows(tasks: Sequence[TaskTally], ks: Sequence[int], policy: Policy) -> list[dict[str, Any]]:
-    """One row a task. pass@k is None where fewer than k of its rollouts have a reward: missing is not zero."""
+    """Return one row per task. pass@k is None if fewer than k rollouts have a reward: missing is not zero (law 4)."""
     return [
         {
             "task_id": task.task_id,
@@ -72,7 +72,7 @@ def task_rows(tasks: Sequence[TaskTally], ks: Sequence[int], policy: Policy) -> 
 
 
 def summarised(rows: Sequence[dict[str, Any]], job: EvaluateConfig, seed: int) -> dict[str, Any]:
-    """pass@k as the mean over tasks that have one, with its interval and the number of tasks that have none."""
+    """Return the mean pass@k over the tasks that have one, with its interval, and the number of tasks without."""
     figures: dict[str, Any] = {}
     for k in job.k:
         name = f"pass@{k}"
@@ -85,21 +85,21 @@ def summarised(rows: Sequence[dict[str, Any]], job: EvaluateConfig, seed: int) -
 
 
 def shown(rows: Sequence[dict[str, Any]], count: int) -> list[dict[str, str]]:
-    """The first `count` rows as the console shows them."""
+    """Return the first `count` rows for the console."""
     hidden = {"checkpoint", "weight_version", "graded"}
     return [{name: as_text(value) for name, value in row.items() if name not in hidden} for row in rows[:count]]
 
 
 def told(figures: dict[str, Any], job: EvaluateConfig) -> list[str]:
-    """The figures as lines."""
+    """Return the figures as lines for the console."""
     lines = []
     for k in job.k:
         name = f"pass@{k}"
         if name not in figures:
-            lines.append(f"{name}: unknown, as no task has {k} rollouts with a reward")
+            lines.append(f"{name}: unknown, since no task has {k} rollouts with a reward")
             continue
         left_out = figures[f"{name}/tasks_left_out"]
-        note = f"; {left_out} tasks left out, with fewer than {k} rollouts that have a reward" if left_out else ""
+        note = f"; {left_out} tasks left out: fewer than {k} rollouts with a reward" if left_out else ""
         lines.append(
             f"{name}: {figures[name]:.3f}  [{figures[f'{name}/low']:.3f}, {figures[f'{name}/high']:.3f}] "
             f"({job.confidence:.0%}, {job.interval.value}, {figures['tasks'] - left_out} tasks{note})"

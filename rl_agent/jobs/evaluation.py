@@ -1,4 +1,4 @@
-"""Evaluation beside training: the agent runs held-out tasks, before what waits, while training goes on."""
+"""Evaluation during training: the agent runs held-out tasks, ahead of waiting rollouts, while training continues."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ WEIGHT_VERSION: Final = "eval/weight_version"
 
 
 class Evaluation:
-    """One evaluation at a time; its figures go with the step that ends after it."""
+    """Evaluations of a run, one at a time. Their figures are logged with the first step that ends after them."""
 
     def __init__(
         self, config: Config, job: TrainConfig, folder: Path, driver: Driver, tasks: asyncio.TaskGroup
     ) -> None:
-        """`folder`: where the rollouts are written. Raises ConfigError for held-out data that cannot be read."""
+        """`folder`: folder for the rollouts. Raises ConfigError if the held-out data cannot be read."""
         self._every = job.eval_tasks_every if job.eval_tasks else 0
         self._last = job.steps
         self._held_out = held_out_tasks(config, job) if self._every else ()
@@ -45,22 +45,25 @@ class Evaluation:
         self._tasks = tasks
         self._running: asyncio.Task[dict[str, float]] | None = None
         self._over: dict[str, float] = {}
-        """Figures that were not asked for before the next evaluation began."""
+        """Figures of the previous evaluation that are not logged yet."""
 
     def begin(self, step: int) -> None:
-        """After `step` steps, with the weights of that number in the engine: evaluate if it is time."""
+        """Start an evaluation if one is due after `step` steps. The engine must have the weights of that number."""
         if not self._every or (step % self._every and step != self._last):
             return
         if self._running is not None and not self._running.done():
-            if step != self._last:  # the last weights are evaluated in any case, see `metrics`
-                log.warning("weights number %d are not evaluated: the evaluation before is not over", step)
+            if step != self._last:  # `metrics` evaluates the last weights in any case
+                log.warning("weights number %d are not evaluated: the previous evaluation is still running", step)
             return
         if self._running is not None:
             self._over = self._running.result()
         self._running = self._tasks.create_task(self._run(step), name=f"evaluation {step}")
 
     async def metrics(self, step: int) -> dict[str, float]:
-        """The figures of an evaluation that is over; after the last step those of the last weights, which are waited for."""
+        """Return the figures of a finished evaluation.
+
+        After the last step, wait for the evaluation of the last weights.
+        """
         over, self._over = self._over, {}
         if self._running is None or (step != self._last and (over or not self._running.done())):
             return over
@@ -79,16 +82,19 @@ class Evaluation:
 
 
 def held_out_tasks(config: Config, job: TrainConfig) -> Sequence[Task]:
-    """The first `job.eval_tasks` of the data as `job.eval_data` changes it. Raises ConfigError for what the data does not know."""
+    """Return the first `job.eval_tasks` tasks of `data` with the fields of `job.eval_data`.
+
+    Raises ConfigError for unknown fields.
+    """
     try:
         data = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(config.data), job.eval_data or {}))
     except OmegaConfBaseException as error:
-        raise ConfigError(f"job.eval_data does not fit data: {str(error).splitlines()[0]}") from error
+        raise ConfigError(f"job.eval_data: does not fit data: {str(error).splitlines()[0]}") from error
     return tuple(itertools.islice(cast("DataConfig", data).build().tasks(config.seed), job.eval_tasks))
 
 
 def evaluation_metrics(rollouts: Sequence[Rollout], version: int) -> dict[str, float]:
-    """Over the rollouts that have a reward; what infrastructure broke is no evidence."""
+    """Return the metrics over the rollouts with a reward. Infrastructure failures are excluded."""
     rewards = [rollout.reward for rollout in rollouts if rollout.reward is not None]
     figures = {WEIGHT_VERSION: float(version), "eval/rollouts": float(len(rewards))}
     if not rewards:
@@ -98,7 +104,9 @@ def evaluation_metrics(rollouts: Sequence[Rollout], version: int) -> dict[str, f
 
 
 def _tell(figures: Mapping[str, float]) -> None:
-    """Log the figures of an evaluation that has no step of its own left. The last step reports the last weights."""
+    """Log the figures of an evaluation for which no step is left. The last step reports the last weights."""
     if figures:
         told = ", ".join(f"{name} {value:.3f}" for name, value in figures.items() if name != WEIGHT_VERSION)
-        log.warning("the evaluation of weights number %d ended with the run: %s", figures[WEIGHT_VERSION], told)
+        log.warning(
+            "the evaluation of weights number %d finished after the last step: %s", figures[WEIGHT_VERSION], told
+        )

@@ -1,7 +1,7 @@
-"""How good the policy is on the held-out set, exactly: no sampling, so no sampling noise.
+"""Exact measure of the policy on the held-out set, without sampling noise.
 
-For a task whose right answer is known, the probability of the right trajectory is the product of the teacher-forced
-probabilities of the tokens that the policy would sample in it.
+If the right answer of a task is known, the probability of its trajectory is the product of the teacher-forced
+probabilities of the tokens that the policy samples in it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class HeldOut:
-    """The held-out set as trajectories: for each task the right one, and those with a plausible mistake."""
+    """Trajectories of the held-out set: for each task the right one, and some with a plausible mistake."""
 
     def __init__(self, answers: Sequence[KnownAnswers]) -> None:
         self._right = [answer.right for answer in answers]
@@ -31,7 +31,7 @@ class HeldOut:
         return float(np.mean(await _probabilities(trainers, self._right)))
 
     async def p_listed(self, trainers: Trainers) -> float:
-        """Return the mean probability of the right trajectory or a listed mistake: a lower bound of acting validly."""
+        """Return the mean probability of the right trajectory or a listed mistake: a lower bound for valid behavior."""
         listed = (await _probabilities(trainers, self._wrong)).sum() / len(self._right)
         return float(listed) + await self.p_right(trainers)
 

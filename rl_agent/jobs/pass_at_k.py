@@ -1,4 +1,4 @@
-"""pass@k from n rollouts of each task, and a confidence interval over tasks. Pure functions."""
+"""pass@k from n rollouts per task, and its confidence interval over tasks."""
 
 from __future__ import annotations
 
@@ -17,25 +17,26 @@ class Interval(StrEnum):
     """Method of the confidence interval of a mean over tasks."""
 
     wilson = "wilson"
-    """Wilson's score interval: never of width 0; too wide where a task has several rollouts."""
+    """Wilson's score interval: never of width 0, but too wide if tasks have several rollouts."""
     bootstrap = "bootstrap"
-    """Percentiles of resampled tasks; of width 0 where all tasks agree."""
+    """Percentiles of resampled tasks: of width 0 if all tasks agree."""
 
 
 RESAMPLES: Final = 10_000
-"""Bootstrap resamples. Quantiles then vary by less than a percent of the interval's width."""
+"""Number of bootstrap resamples. Quantiles then vary by less than a percent of the interval's width."""
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
-    """The chance that at least one of k rollouts solves the task, estimated without bias from n rollouts of which c solved it.
+    """Return the unbiased estimate of pass@k from n rollouts, of which c solved the task.
 
-    Chen et al. 2021 (arXiv 2107.03374), equation 1:
+    pass@k is the probability that at least one of k rollouts solves the task (Chen et al. 2021, arXiv 2107.03374,
+    equation 1):
 
         pass@k = E[ 1 - C(n - c, k) / C(n, k) ] = 1 - prod_{i = n - c + 1}^{n} (1 - k / i)
 
-    the share of all k-subsets of the n rollouts that hold at least one of the c; 1 where fewer than k did not solve it. The product
-    needs no large binomials. (The obvious 1 - (1 - c / n)^k is biased: it is too low.) Example: n = 4, c = 1, k = 2: of 6 pairs
-    3 hold the one, so 0.5.
+    This is the fraction of all k-subsets of the n rollouts with at least one of the c; 1 if fewer than k rollouts
+    failed. The product avoids large binomials. (The obvious 1 - (1 - c / n)^k is biased: it is too low.) Example: n =
+    4, c = 1, k = 2. 3 of the 6 pairs contain the solved rollout, so pass@2 = 0.5.
 
     Raises ValueError unless 0 <= c <= n and 1 <= k <= n.
     """
@@ -47,17 +48,20 @@ def pass_at_k(n: int, c: int, k: int) -> float:
 
 
 def interval(values: Sequence[float], kind: Interval, *, confidence: float, seed: int) -> tuple[float, float]:
-    """A confidence interval of the mean of `values`, one a task, each in [0, 1]. The tasks are the sample, not the rollouts.
+    """Return a confidence interval of the mean of `values`: one value in [0, 1] per task.
 
-    bootstrap: percentiles of the means of resampled tasks (Efron 1979). wilson: Wilson's score interval (1927) for the mean p of m tasks,
+    The sample is the tasks, not the rollouts. bootstrap: percentiles of the means of resampled tasks (Efron 1979).
+    wilson: Wilson's score interval (1927) for the mean p of m tasks,
 
-        ( p + z^2/2m  +-  z sqrt( p (1 - p) / m + z^2 / 4m^2 ) ) / ( 1 + z^2 / m ),   z = the normal quantile of (1 + confidence) / 2
+        ( p + z^2/2m  +-  z sqrt( p (1 - p) / m + z^2 / 4m^2 ) ) / ( 1 + z^2 / m )
 
-    which takes the variance of a task's value to be p (1 - p): exact for one rollout a task, too wide for more, and never of width 0.
-    Raises ValueError for no values.
+    with z the normal quantile of (1 + confidence) / 2.
+
+    It assumes a variance of p (1 - p) per task: exact for one rollout per task, too wide for more, and never of width
+    0. Raises ValueError without values.
     """
     if not values:
-        raise ValueError("an interval needs at least one task")
+        raise ValueError("interval: no values. Give the value of at least one task.")
     sample = np.asarray(values, dtype=np.float64)
     count, mean = len(sample), float(sample.mean())
     if kind is Interval.bootstrap:

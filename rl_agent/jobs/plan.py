@@ -1,4 +1,4 @@
-"""The plan job: processes, memory, tokens, sandboxes and time of a configuration, without a GPU or a network."""
+"""The plan job: processes, memory, tokens, sandboxes and time of a configuration. It needs no GPU and no network."""
 
 from __future__ import annotations
 
@@ -30,14 +30,17 @@ RESIDENT: Final = ("weights", "gradients", "optimizer", "frozen policies", "crit
 
 
 def run(config: Config, job: PlanConfig, folder: RunFolder) -> None:
-    """Run the job: prints the plan and writes plan.json. Raises ConfigError where memory does not suffice (`job.require_fit`)."""
+    """Print the plan and write plan.json.
+
+    Raises ConfigError if memory does not suffice and `job.require_fit` is set.
+    """
     shape = planned_shape(config, folder)
     faults: list[str] = []
     with Console(steps=0, first_step=0, rollouts_per_step=0, live=False) as console:
         console.say(f"plan of model={config.model.name}: {_size(shape)}")
-        console.say("check: no contradictions")  # a configuration with any has not come here
+        console.say("check: no contradictions")  # otherwise the job would not have started
         layout = refused(config, shape)
-        console.say(f"trainer layout: {'refused at the start: ' + layout if layout else 'possible'}")
+        console.say(f"trainer layout: {'rejected: ' + layout if layout else 'valid'}")
         demand = demanded(config)
         gpus = job.gpus_per_node
         nodes = place(demand, job.nodes or nodes_needed(demand, gpus), gpus)
@@ -56,11 +59,11 @@ def run(config: Config, job: PlanConfig, folder: RunFolder) -> None:
         json.dumps(_record(shape, layout, nodes, trainer, engine, rate, faults), indent=2).encode(),
     )
     if faults and job.require_fit:
-        raise ConfigError("the configuration does not fit into memory: " + "; ".join(faults))
+        raise ConfigError("the configuration does not fit into memory: " + " ".join(faults))
 
 
 def planned_shape(config: Config, folder: RunFolder) -> ModelShape:
-    """Return the shape from `model.path`'s config.json, from `model.hf_config`, or from the folder that the model creates."""
+    """Return the shape from config.json in `model.path`, from `model.hf_config`, or from the model's own folder."""
     path, stated = config.model.path, config.model.hf_config
     if path is None and stated:
         return shape_of(stated, Path(f"model={config.model.name} (model.hf_config)"))
@@ -72,12 +75,12 @@ def refused(config: Config, shape: ModelShape) -> str:
     try:
         require_legal(config.trainer, shape)
     except ConfigError as error:
-        return str(error).removeprefix("the trainer's layout is not possible: ")
+        return str(error)
     return ""
 
 
 def demanded(config: Config) -> Demand:
-    """Processes and GPUs of the configuration."""
+    """Return the processes and GPUs of the configuration."""
     cluster = config.cluster
     engines = cluster.engine_replicas if config.engine.runs_model else 0
     return Demand(
@@ -128,7 +131,7 @@ def planned_work(config: Config) -> Work:
 
 
 def planned_rates(config: Config, job: PlanConfig, shape: ModelShape, work: Work, demand: Demand) -> Rates:
-    """Time and tokens by the stated assumptions."""
+    """Return the time and tokens of one step under `job.assume`."""
     return rates(
         work,
         job.assume,
@@ -143,10 +146,11 @@ def planned_rates(config: Config, job: PlanConfig, shape: ModelShape, work: Work
 def _say_placement(console: Console, nodes: list[Node], demand: Demand) -> None:
     what = f"{demand.ranks} trainer ranks, {demand.engines} policy servers, {demand.workers} rollout workers"
     console.say(
-        f"processes: {what}; {demand.gpus:g} {'GPU' if demand.gpus == 1 else 'GPUs'} on {len(nodes)} {'machine' if len(nodes) == 1 else 'machines'}"
+        f"processes: {what}; {demand.gpus:g} {'GPU' if demand.gpus == 1 else 'GPUs'} on {len(nodes)} "
+        f"{'machine' if len(nodes) == 1 else 'machines'}"
     )
     start = 0
-    while start < len(nodes):  # equal neighbours in one line
+    while start < len(nodes):  # one line for equal neighbors
         end = start
         while end + 1 < len(nodes) and nodes[end + 1].processes == nodes[start].processes:
             end += 1
@@ -157,13 +161,13 @@ def _say_placement(console: Console, nodes: list[Node], demand: Demand) -> None:
 
 def _say_terms(console: Console, title: str, terms: list[Term]) -> None:
     rows = [{"part": term.name, "arithmetic": term.arithmetic, "GB": f"{term.gb:.2f}"} for term in terms]
-    console.table(title, [*rows, {"part": "together", "arithmetic": "", "GB": f"{total_gb(terms):.2f}"}])
+    console.table(title, [*rows, {"part": "total", "arithmetic": "", "GB": f"{total_gb(terms):.2f}"}])
 
 
 def _say_trainer(console: Console, config: Config, job: PlanConfig, terms: list[Term]) -> list[str]:
     _say_terms(console, "memory of one trainer rank", terms)
     if not config.cluster.trainer_gpus:
-        console.say("  (no GPU: in main memory)")
+        console.say("  (no GPU: in CPU memory)")
         return []
     room = job.gpu_memory_gb * (1 - job.reserve)
     needed = total_gb(terms)
@@ -173,8 +177,9 @@ def _say_trainer(console: Console, config: Config, job: PlanConfig, terms: list[
     if needed <= room:
         return []
     return [
-        f"a trainer rank needs {needed:.1f} GB of {room:g} GB (more trainer.tensor_parallel, context_parallel, pipeline_parallel, data_parallel "
-        "with distributed_optimizer, or optimizer_offload; recompute=true; a smaller output_chunk_tokens or rollout.max_context_tokens)"
+        f"a trainer rank needs {needed:.1f} GB of {room:g} GB. Raise trainer.tensor_parallel, context_parallel, "
+        "pipeline_parallel, data_parallel (with distributed_optimizer) or optimizer_offload, set recompute=true, or lower "
+        "output_chunk_tokens or rollout.max_context_tokens."
     ]
 
 
@@ -184,36 +189,42 @@ def _say_engine(console: Console, config: Config, job: PlanConfig, engine: Engin
     fits = engine.sequences(longest)
     usual = engine.sequences(min(job.assume.context_tokens, longest))
     replicas = config.cluster.engine_replicas
-    state = f" and {engine.bytes_per_sequence / 1e6:.1f} MB a sequence" if engine.bytes_per_sequence else ""
+    state = f" and {engine.bytes_per_sequence / 1e6:.1f} MB per sequence" if engine.bytes_per_sequence else ""
     console.say(
-        f"  cache: {engine.bytes_per_token / 1e3:.1f} kB a token{state}; {fits:.1f} sequences of {longest} tokens a server, {fits * replicas:.0f} in all"
+        f"  cache: {engine.bytes_per_token / 1e3:.1f} kB per token{state}; {fits:.1f} sequences of {longest} tokens "
+        f"per server, {fits * replicas:.0f} in total"
     )
     at_once = config.rollout.max_concurrent
     if fits >= 1 and usual * replicas < at_once:
         console.say(
-            f"  note: {usual * replicas:.0f} conversations of the expected length have room, and {at_once} may run: some wait or are computed again"
+            f"  note: {usual * replicas:.0f} conversations of the expected length fit, but up to {at_once} run: "
+            "some wait or are recomputed"
         )
     if fits >= 1:
         return []
     return [
-        f"the cache of a policy server holds {fits:.2f} sequences of rollout.max_context_tokens={longest} (more engine.tensor_parallel or "
-        "engine.gpu_memory_utilization, or a smaller rollout.max_context_tokens)"
+        f"the cache of a policy server holds {fits:.2f} sequences of rollout.max_context_tokens={longest}. Raise "
+        "engine.tensor_parallel or engine.gpu_memory_utilization, or lower rollout.max_context_tokens."
     ]
 
 
 def _say_shared(console: Console, config: Config, job: PlanConfig, terms: list[Term]) -> list[str]:
-    """The engine sleeps while the trainer works; while it samples, the trainer's weights, gradients and optimizer stay where they are."""
+    """Print the memory of a shared GPU.
+
+    While the engine samples, the trainer keeps its weights, gradients and optimizer.
+    """
     share = job.gpu_memory_gb * (config.engine.gpu_memory_utilization or 0.0)
     resident = sum(term.gb for term in terms if term.name in RESIDENT)
     room = job.gpu_memory_gb * (1 - job.reserve)
     console.say(
-        f"  one GPU for both: {resident:.1f} GB of the trainer stay while the engine has its {share:.1f} GB: {room - resident - share:.1f} GB free"
+        f"  shared GPU: the trainer keeps {resident:.1f} GB while the engine has {share:.1f} GB: "
+        f"{room - resident - share:.1f} GB free"
     )
     if resident + share <= room:
         return []
     return [
-        f"trainer ({resident:.1f} GB) and engine ({share:.1f} GB) share a GPU of {job.gpu_memory_gb:g} GB (lower engine.gpu_memory_utilization, or "
-        "trainer.optimizer_offload=1.0)"
+        f"trainer ({resident:.1f} GB) and engine ({share:.1f} GB) share a GPU of {job.gpu_memory_gb:g} GB. Lower "
+        "engine.gpu_memory_utilization, or set trainer.optimizer_offload=1.0."
     ]
 
 
@@ -222,17 +233,18 @@ def _say_rates(console: Console, config: Config, job: PlanConfig, work: Work, ra
     sandboxes = work.max_concurrent + config.rollout.warm_sandboxes * config.cluster.rollout_workers
     hours = job.steps * rate.step_s / 3600
     for line in (
-        f"rollouts a step: {work.rollouts}",
-        f"tokens a step: {rate.sampled_tokens:.3g} sampled, {rate.trained_tokens:.3g} through the trainer expected; {rate.most_tokens:.3g} at most, one segment a rollout",
-        f"sandboxes at once: {sandboxes} (an agent's is gone before grading boots its own)",
-        f"sandbox-hours a step: {rate.sandbox_hours:.1f} expected, {rate.most_sandbox_hours:.1f} at most",
-        f"seconds a step: sampling {rate.sampling_s:.0f}, training {rate.training_s:.0f}, push {rate.push_s:.0f}; "
-        + ("one after the other" if work.synchronous else "sampling and training overlap"),
-        f"steps an hour: {rate.steps_per_hour:.1f}, bound by {rate.bound_by}",
+        f"rollouts per step: {work.rollouts}",
+        f"tokens per step: {rate.sampled_tokens:.3g} sampled, {rate.trained_tokens:.3g} in the trainer (expected); "
+        f"at most {rate.most_tokens:.3g} with one segment per rollout",
+        f"concurrent sandboxes: {sandboxes} (the agent's sandbox is closed before the grading sandbox boots)",
+        f"sandbox-hours per step: {rate.sandbox_hours:.1f} expected, {rate.most_sandbox_hours:.1f} at most",
+        f"seconds per step: sampling {rate.sampling_s:.0f}, training {rate.training_s:.0f}, push {rate.push_s:.0f}; "
+        + ("in sequence" if work.synchronous else "sampling and training overlap"),
+        f"steps per hour: {rate.steps_per_hour:.1f}, bound by {rate.bound_by}",
         f"{job.steps} steps: {hours:.1f} hours, {job.steps * rate.sandbox_hours:.0f} sandbox-hours",
-        f"assumed (job.assume): an agent run of {assume.agent_median_s:g} s (95 %: {assume.agent_p95_s:g} s, mean {rate.agent_mean_s:.0f} s), "
-        f"{assume.sampled_tokens} sampled and {assume.context_tokens} context tokens a rollout, "
-        f"{assume.engine_tokens_per_s:g} tokens a second and GPU, {assume.trainer_tflops:g} TFLOP/s a trainer GPU",
+        f"assumed (job.assume): agent run of {assume.agent_median_s:g} s (95 %: {assume.agent_p95_s:g} s, "
+        f"mean {rate.agent_mean_s:.0f} s), {assume.sampled_tokens} sampled and {assume.context_tokens} context tokens per rollout, "
+        f"{assume.engine_tokens_per_s:g} tokens per second and engine GPU, {assume.trainer_tflops:g} TFLOP/s per trainer GPU",
     ):
         console.say(line)
 
@@ -241,7 +253,7 @@ def _size(shape: ModelShape) -> str:
     parameters = count_parameters(shape)
     parts = [f"{parameters.total:.4g} parameters"]
     if shape.experts:
-        parts.append(f"{parameters.experts:.4g} of them experts', {parameters.active:.4g} active")
+        parts.append(f"{parameters.experts:.4g} of them in experts, {parameters.active:.4g} active")
     kinds = f"{shape.layers} layers"
     if shape.linear:
         kinds += f" ({sum(shape.linear.layers)} with gated DeltaNet)"

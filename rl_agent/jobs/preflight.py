@@ -1,4 +1,4 @@
-"""Checks that can fail before anything is started, since starting takes a minute."""
+"""Checks before anything starts, since starting takes a minute."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _BOOT_S: Final = 300.0
 
 
 async def require_startable(config: Config, task: Task) -> None:
-    """Raise an error for a missing CLI, a missing package of the grader, a port in use, or an image of `task` that does not boot."""
+    """Raise an error for a missing CLI or grader package, a port in use, or an image of `task` that does not boot."""
     config.harness.build().find_assets()
     if isinstance(grader := config.grader.build(), PatchGrader):
         grader.require_usable(task)
     provider = config.sandbox.build()
-    if config.cluster.address is not None:  # then sandboxes and ports are those of other machines
+    if config.cluster.address is not None:  # sandboxes and ports are on other machines
         return
     _require_port(config.engine.host, config.engine.port, "engine.port")
     _require_port(config.adapter.bind_host, config.adapter.port, "adapter.port")
@@ -36,7 +36,9 @@ async def require_startable(config: Config, task: Task) -> None:
 def require_weights(model_folder: Path) -> None:
     """Raise ConfigError for a model folder without config.json or weights."""
     if not (model_folder / "config.json").is_file():
-        raise ConfigError(f"model folder {model_folder} has no config.json; set model.path to a Hugging Face folder")
+        raise ConfigError(
+            f"model folder {model_folder}: config.json not found. Set model.path to a Hugging Face folder."
+        )
     if not any(model_folder.glob("*.safetensors")):
         raise ConfigError(
             f"{model_folder}: no weights found (*.safetensors). Set model.path to a folder with weights, or, for the "
@@ -45,11 +47,11 @@ def require_weights(model_folder: Path) -> None:
 
 
 def require_layout(config: Config, model_folder: Path) -> None:
-    """Raise ConfigError for a model that the trainer does not know, or a parallel layout that it cannot have."""
+    """Raise ConfigError for an unsupported model, or an invalid parallel layout."""
     require_legal(config.trainer, read_shape(model_folder))
 
 
 def _require_port(host: str, port: int, key: str) -> None:
-    """Raise ConfigError for a port in use. 0: a free port will be taken. Host `auto` is loopback here."""
+    """Raise ConfigError for a port in use. Port 0 is always free. Host `auto` is loopback here."""
     if port:
         hold_port(LOOPBACK if host == "auto" else host, port, key=key).close()

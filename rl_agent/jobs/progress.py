@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from rl_agent.tracking.tracker import Tracker
 
 PROBE_TOKENS = 64
-"""Length of the sequence by which a weight push is verified."""
+"""Length of the probe sequence that verifies a weight push."""
 
 
 class Progress:
-    """One run's records."""
+    """Bookkeeping of one run."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Progress:
         held_out: HeldOut | None,
         last_step: int,
     ) -> None:
-        """`last_step`: how many steps will have been done at the end."""
+        """`last_step`: number of the last step."""
         self._last_step = last_step
         self.folder = folder
         self._config = config
@@ -57,13 +57,13 @@ class Progress:
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
-        """Measures a stage of the step: metric `time/<stage>`."""
+        """Measure the duration of a stage as metric `time/<stage>`."""
         started = time.perf_counter()
         yield
         self._seconds[f"time/{stage}"] = time.perf_counter() - started
 
     async def before_training(self, processes: Cluster, first: int) -> None:
-        """Bring the weights in as number `first`, and measure where training starts."""
+        """Push the weights as number `first`, and measure the policy before training."""
         await processes.push(first, self._probe)
         if self._held_out is not None:
             self._p_right_before = await self._held_out.p_right(processes.trainers)
@@ -72,21 +72,21 @@ class Progress:
             )
 
     def say(self, text: str) -> None:
-        """A line of news."""
+        """Print a line."""
         self._console.say(text)
 
     def rollout(self, rollout: Rollout) -> None:
-        """A rollout is over."""
+        """Count a finished rollout on the console."""
         self._console.rollout(rollout.status)
 
     async def push(self, processes: Cluster, version: int) -> None:
-        """Bring the trained weights into the engine."""
+        """Push the trained weights to the engine."""
         await processes.push(version, self._probe)
 
     async def after_step(
         self, trainers: Trainers, step: int, metrics: Mapping[str, float], groups: Sequence[Group]
     ) -> None:
-        """Measure, record and export. `step` counts steps that are done; `groups` are what it trained on."""
+        """Measure, log and export. `step`: number of finished steps. `groups`: the groups that the step trained on."""
         job = self._job
         figures = {**metrics, **self._seconds}
         if "time/rollout" in figures:
@@ -101,15 +101,15 @@ class Progress:
             self.folder.finish_export(step)
 
     async def save(self, trainers: Trainers, step: int, tasks: asyncio.TaskGroup, driver: Driver | None = None) -> None:
-        """Begin the checkpoint of `step` if one is due; it is written, and counts, while the next step runs.
+        """Begin the checkpoint of `step` if one is due. It is written and becomes valid while the next step runs.
 
-        The driver's ledger is on the disk before the checkpoint counts, and the driver is told once it does.
+        The driver's ledger is flushed before the checkpoint becomes valid, and the driver is notified afterwards.
         """
         job = self._job
         if step % job.save_every and step != self._last_step:
             return
         if self._saving is not None:
-            await self._saving  # at most one at a time: each holds a copy of the weights and the optimizer
+            await self._saving  # one at a time, since each has a copy of weights and optimizer
         await trainers.begin_save(self.folder.begin_checkpoint(step))
         self._saving = tasks.create_task(self._finish_save(trainers, step, driver), name=f"checkpoint {step}")
         if step == self._last_step:
@@ -125,7 +125,7 @@ class Progress:
             driver.saved(step)
 
     def finish(self) -> None:
-        """The table and the figures of the end."""
+        """Print the final table, and write the final figures."""
         history = [json.loads(line) for line in self.folder.metrics.read_text().splitlines()]
         figures: dict[str, float] = {"steps": len(history), "seconds": round(time.perf_counter() - self._started, 1)}
         if self._p_right_before is not None and "eval/p_right" in history[-1]:

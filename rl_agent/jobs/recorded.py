@@ -22,9 +22,9 @@ _PLAIN: Final = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "min_p": 0.0}
 
 
 def require_recorded(root: Path, key: str) -> list[int]:
-    """The steps of which the run folder `root` has rollouts. Raises ConfigError naming `key` if there are none."""
+    """Return the recorded steps of the run folder `root`. Raises ConfigError with `key` if there are none."""
     if not root.is_dir():
-        raise ConfigError(f"{key}={root}: there is no such run folder")
+        raise ConfigError(f"{key}={root}: run folder not found. Give the path of a run folder.")
     steps = records.recorded_steps(RunFolder(root).rollouts)
     if not steps:
         raise ConfigError(
@@ -35,7 +35,7 @@ def require_recorded(root: Path, key: str) -> list[int]:
 
 
 def require_whole_groups(root: Path, key: str) -> None:
-    """Raise ConfigError for a run that kept failures only: advantages compare all rollouts of a group."""
+    """Raise ConfigError for a run that saved only failures, since advantages compare all rollouts of a group."""
     config = root / "config.yaml"
     if config.is_file() and OmegaConf.select(OmegaConf.load(config), "rollout.save") == SaveRollouts.failures:
         raise ConfigError(
@@ -45,7 +45,7 @@ def require_whole_groups(root: Path, key: str) -> None:
 
 
 def require_plain_sampling(root: Path, key: str) -> None:
-    """Raise ConfigError for rollouts whose log-probabilities are not those of the distribution that was sampled."""
+    """Raise ConfigError for rollouts whose log-probabilities are not those of the sampled distribution."""
     config = root / "config.yaml"
     sampling = (OmegaConf.select(OmegaConf.load(config), "rollout.sampling") if config.is_file() else None) or {}
     changed = [name for name, plain in _PLAIN.items() if sampling.get(name, plain) != plain]
@@ -58,7 +58,7 @@ def require_plain_sampling(root: Path, key: str) -> None:
 
 
 def require_known_tokens(rollouts: Sequence[Rollout], model_folder: Path, key: str) -> None:
-    """Raise ConfigError for tokens that the model does not have: the rollouts are of another one."""
+    """Raise ConfigError for tokens outside the model's vocabulary, which come from another model."""
     vocabulary = read_shape(model_folder).vocab
     largest = max((int(part.tokens.max()) for one in rollouts for part in one.segments if len(part.tokens)), default=0)
     if largest >= vocabulary:

@@ -1,7 +1,7 @@
-"""Training on rollouts that a run has recorded: the train job without sampler, sandbox or engine (`data.replay=<run folder>`).
+"""The train job on recorded rollouts, without engine and sandboxes (`data.replay=<run folder>`).
 
-With the configuration of the recorded run it does the same steps again, to the last digit; with another one it tells what another
-algorithm, learning rate or layout would have made of the same samples.
+With the configuration of the recorded run, it repeats the steps exactly. With another configuration, it shows the
+effect of another algorithm, learning rate or layout on the same samples.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ KEY = "data.replay"
 async def replay(
     config: Config, job: TrainConfig, folder: RunFolder, checkpoint: Checkpoint | None, recorded: Path
 ) -> None:
-    """Each recorded step once, in order, `job.steps` at most."""
+    """Train on each recorded step once, in order, at most `job.steps` of them."""
     steps = require_recorded(recorded, KEY)[: job.steps]
     require_whole_groups(recorded, KEY)
     require_plain_sampling(recorded, KEY)
@@ -68,7 +68,7 @@ async def replay(
 
 
 async def _train(policy: Trainers, progress: Progress, kept: Path, steps: Sequence[int], first: int) -> None:
-    """Recorded step `n` trained weights number `n - 1`."""
+    """Run the training loop. Recorded step `n` trained weights number `n - 1`."""
     async with asyncio.TaskGroup() as tasks:
         for number, step in enumerate(steps[first:], start=first + 1):
             with progress.timed("read"):

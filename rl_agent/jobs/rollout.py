@@ -1,4 +1,4 @@
-"""Samples rollouts and saves them; trains nothing. What it leaves can be read by `data.replay`, `job=sft` and the viewer."""
+"""The rollout job: sample and save rollouts without training, for `data.replay`, `job=sft` and the viewer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def run(config: Config, job: RolloutJobConfig, folder: RunFolder) -> None:
-    """Run the job: `job.tasks` tasks, `algo.group_size` rollouts each, into the run folder's `rollouts/` and summary.json."""
+    """Run the job. It writes `rollouts/` and summary.json to the run folder."""
     started = time.perf_counter()
 
     def finish(policy: Policy, tracker: Tracker, console: Console) -> None:

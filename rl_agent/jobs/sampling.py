@@ -1,4 +1,4 @@
-"""The loop of jobs that sample and do not train: each rollout of a plan runs once and is recorded when it ends."""
+"""Loop of the jobs that sample without training. Each rollout of a plan runs once and is recorded when it ends."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class SamplingLoop:
     async def _admission(self) -> None:
         """Wait until an outage is over, or admits a probe. Raises InfraError if the outage lasts too long."""
         loop = asyncio.get_running_loop()
-        while self.failures.limit(loop.time()) == 0:  # noqa: ASYNC110 (time alone lets the next one try)
+        while self.failures.limit(loop.time()) == 0:  # noqa: ASYNC110 (only time ends the wait)
             await asyncio.sleep(OUTAGE_POLL_S)
         self.failures.started()
 

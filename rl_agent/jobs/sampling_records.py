@@ -1,8 +1,8 @@
 """The rollouts of a sampling job, and the records of those that are finished.
 
-The run folder of job=rollout and job=evaluate has the same records as training: `rollouts/step_<n>.jsonl` and `.safetensors`, with
-`rollout.tasks_per_step` tasks per file. Finished rollouts of an incomplete file are in `buffer/`, so a killed run loses only the
-rollouts that were running.
+The run folder of job=rollout and job=evaluate has the same records as training: `rollouts/step_<n>.jsonl` and
+`.safetensors`, with `rollout.tasks_per_step` tasks per file. Finished rollouts of an incomplete file are in `buffer/`,
+so a killed run loses only the rollouts that were running.
 """
 
 from __future__ import annotations
@@ -61,9 +61,10 @@ class SamplingPlan:
 
 
 def tasks_of(source: TaskSource, config: Config, limit: int | None) -> tuple[int, Iterator[Task]]:
-    """Return the number of tasks, and the tasks: each task of a finite source once, or the first tasks of an endless one.
+    """Return the number of tasks, and the tasks: all of a finite source once, or the first of an endless one.
 
-    Without a `limit`: all tasks of a finite source, ENDLESS_TASKS of an endless one. Raises ConfigError if there is no task.
+    `limit`: maximum number of tasks; None: no limit for a finite source, ENDLESS_TASKS for an endless one. Raises
+    ConfigError if there is no task.
     """
     count = limit or ENDLESS_TASKS
     if isinstance(source, FiniteTaskSource):

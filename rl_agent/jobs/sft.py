@@ -1,7 +1,7 @@
-"""Supervised fine-tuning, from demonstrations or from the recorded rollouts of a run.
+"""The sft job: supervised fine-tuning on demonstrations or on recorded rollouts.
 
-Demonstrations are of a scripted agent, some right, some wrong: the warm start of the tiny policy. Of recorded rollouts those are
-taken that earned enough (rejection sampling).
+Demonstrations of a scripted agent, some right and some wrong, make the warm start of the tiny policy. Recorded rollouts
+are chosen by their reward (rejection sampling).
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _halve(path: Path) -> None:
 
 
 def _chosen(recorded: Path, min_reward: float, model_folder: Path) -> list[Rollout]:
-    """All recorded rollouts with at least that reward and something to learn from; they stay in memory."""
+    """Return the recorded rollouts with trained tokens and at least `min_reward`. They stay in memory."""
     kept = RunFolder(recorded).rollouts
     rollouts = [one for step in records.recorded_steps(kept) for one in records.load_rollouts(kept, step)]
     chosen = [
@@ -110,7 +110,7 @@ def _chosen(recorded: Path, min_reward: float, model_folder: Path) -> list[Rollo
 
 
 def _batches_of(rollouts: Sequence[Rollout], seed: int, size: int) -> Iterator[TrainBatch]:
-    """Every rollout once an epoch, each epoch in an order of its own."""
+    """Yield batches endlessly. Every rollout occurs once per epoch, in a new order."""
     shuffled = (
         rollouts[place]
         for epoch in itertools.count()
@@ -119,7 +119,7 @@ def _batches_of(rollouts: Sequence[Rollout], seed: int, size: int) -> Iterator[T
     while True:
         batch = build_batch(records.grouped(list(itertools.islice(shuffled, min(size, len(rollouts))))))
         assert batch is not None
-        # what is learned is the same from whatever weights and at whatever reward above the bar it was sampled
+        # the loss must not depend on the reward or on the version of the sampling weights
         yield replace(
             batch,
             weight_versions=np.full_like(batch.weight_versions, NOT_SAMPLED),

@@ -1,4 +1,4 @@
-"""Reinforcement learning: sample groups, train, push, record, save; again."""
+"""The train job: sample groups, train, push, record, save, repeat."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def run(config: Config, job: TrainConfig, folder: RunFolder) -> None:
 
 
 async def _run(config: Config, job: TrainConfig, folder: RunFolder, checkpoint: Checkpoint | None) -> None:
-    """Bring everything up, then train."""
+    """Start all processes, then train."""
     source = config.data.build()
     task = next(source.tasks(config.seed))  # unreadable data fails here
     model_folder = config.model.build().folder(folder.root)
@@ -65,7 +65,7 @@ async def _run(config: Config, job: TrainConfig, folder: RunFolder, checkpoint: 
     ):
         console.say(f"run folder: {folder.root}")
         console.say("starting the policy server, the trainer and the rollout workers")
-        async with asyncio.TaskGroup() as beside:  # the held-out set takes two seconds, which the start has anyway
+        async with asyncio.TaskGroup() as beside:  # the held-out set takes two seconds: make it during the start
             making = beside.create_task(asyncio.to_thread(held_out, config, model_folder))
             async with cluster(config, folder, model_folder) as processes:
                 if checkpoint:
@@ -85,7 +85,7 @@ async def _train(
     progress: Progress,
     checkpoint: Checkpoint | None,
 ) -> None:
-    """The loop. Step `s` turns weights number `s` into `s + 1`."""
+    """Run the training loop. Step `s` turns weights number `s` into `s + 1`."""
     first = checkpoint.step if checkpoint else 0
     quarantine = Quarantine(progress.folder.root / QUARANTINE)
     suspects = Suspects(quarantine, after=job.quarantine_after)

@@ -1,6 +1,7 @@
 """The validate job: each task's gold patch must pass repeatedly, and an empty patch must fail.
 
-Infrastructure failures say nothing about the task. It is retried, then left undecided, and a resumed job validates it again.
+Infrastructure failures say nothing about a task. The task is retried, then left undecided, and a resumed job validates
+it again.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ async def _run(config: Config, job: ValidateConfig, folder: RunFolder) -> None:
     write_atomic(folder.root / "summary.json", json.dumps(summary, indent=2).encode())
     console.print(f"{good} of {summary['tasks']} tasks are good; in quarantine: {dict(counts) or 'none'}")
     if without_gold:
-        console.print(f"{len(without_gold)} tasks have no gold patch: it is not known that they can be solved")
+        console.print(f"{len(without_gold)} tasks have no gold patch, so they may be unsolvable")
     if without_control:
         console.print(
             f"{len(without_control)} tasks have no test that can be made wrong (summary.json): cheating cannot be found there. "
@@ -124,7 +125,8 @@ async def _run(config: Config, job: ValidateConfig, folder: RunFolder) -> None:
         )
     if attempts.undecided:
         console.print(
-            f"{attempts.undecided} tasks could not be tried for faults of the infrastructure (run.log): resume={folder.root} tries them again"
+            f"{attempts.undecided} tasks are undecided because of infrastructure failures (run.log); "
+            f"retry them with resume={folder.root}"
         )
     console.print(f"train without them: data.quarantine={folder.root / QUARANTINE}")
 
@@ -145,7 +147,7 @@ def _known(root: Path) -> dict[str, str]:
                 row = json.loads(line)
                 found[row["task_id"]] = row["reason"]
             except (ValueError, KeyError, TypeError):
-                continue  # a line that a killed run has half written
+                continue  # an incomplete line of a killed run
     return found
 
 
@@ -165,7 +167,7 @@ class Workspaces:
         except (SetupError, GraderError) as error:
             return str(error)
         if patch:
-            return f"the work tree changes by itself: {patch[:DETAIL_SHOWN].decode(errors='replace')}"
+            return f"the work tree changes without an agent: {patch[:DETAIL_SHOWN].decode(errors='replace')}"
         return ""
 
 
@@ -224,14 +226,14 @@ class Validator:
 
 
 class ValidationAttempts:
-    """Validates tasks, each again while infrastructure fails. Shared by all workers."""
+    """Validation with retries after infrastructure failures. Shared by all workers."""
 
     def __init__(self, validator: Validator, options: FailuresConfig, *, retries: int) -> None:
         self._validator = validator
         self._options = options
         self._retries = retries
         self._in_a_row = 0
-        """Undecided tasks since the last decided one."""
+        """Number of undecided tasks since the last decided one."""
         self.undecided = 0
 
     async def finding(self, task: Task) -> Finding | None:

@@ -1,1 +1,1 @@
-"""One agent run (episode), many of them (scheduler), and what they leave (records, groups, batches)."""
+"""Episodes (one agent run each), their scheduler, and their results: records, groups, batches."""

@@ -24,7 +24,7 @@ REASON = "zero_variance"
 
 
 def with_greedy_baselines(run_episode: RunEpisode, algo: AlgorithmConfig) -> RunEpisode:
-    """Return `run_episode` with the last `algo.advantage.greedy_rollouts` members of each group sampled at temperature 0."""
+    """Return `run_episode` with the last `greedy_rollouts` members of each group sampled at temperature 0."""
     greedy = algo.advantage.greedy_rollouts
     if not greedy:
         return run_episode
@@ -38,8 +38,8 @@ def with_greedy_baselines(run_episode: RunEpisode, algo: AlgorithmConfig) -> Run
 def dropped_groups(algo: AlgorithmConfig) -> Callable[[Sequence[Rollout]], str | None]:
     """Return a function that gives the reason why `algo` drops a complete group, or None if the group trains.
 
-    It drops the groups that `algo.shaping` would leave out of the batch. All rewards count, also those of greedy baselines. A group
-    without any reward stays, since it is no evidence.
+    It drops the groups that `algo.shaping` would leave out of the batch. All rewards count, also those of greedy
+    baselines. A group without any reward stays, since it is no evidence.
     """
     if not algo.shaping.drop_zero_variance:
         return lambda _: None

@@ -25,8 +25,8 @@ async def run_attempts(
 ) -> tuple[RequestT, ResultT]:
     """Run attempts until one is final, and return its request and its result.
 
-    `pause_s`: seconds until the next attempt, or None for a final result. `rest`: reports the failed attempt and returns when the next
-    one may start. `again`: the request of the next attempt.
+    `pause_s`: seconds until the next attempt, or None for a final result. `rest`: reports the failed attempt, and
+    returns when the next attempt may start. `again`: the request of the next attempt.
     """
     while True:
         result = await run(request)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def build_batch(groups: Sequence[Group]) -> TrainBatch | None:
-    """Concatenate all segments of all rollouts with a reward. Return None if there are none.
+    """Concatenate all segments of all rollouts with a reward. Return None if there is no such rollout.
 
     Rollouts without a reward (aborted, infra_error) are left out, so they never enter a group's statistics (law 4).
     """

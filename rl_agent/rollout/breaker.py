@@ -1,8 +1,9 @@
-"""Circuit breaker: detects an outage of a service that many rollouts need, and admits them again step by step. It has no clock.
+"""Circuit breaker: detects an outage of a service that many rollouts need, and admits rollouts again step by step.
 
-It opens after a number of failures in a row, of more than one task: one task whose image breaks every sandbox is no outage. While it is open
-nothing starts. After `probe_s` without a failure one rollout may be on its way, after twice as long two, then four, and so on; a
-success closes it, a failure begins the wait anew.
+It opens after a number of failures in a row of more than one task, since one task whose image breaks every sandbox is
+not an outage. While the breaker is open, nothing starts. After `probe_s` without a failure one rollout may run, after
+twice as long two, then four, and so on. A success closes the breaker. A failure restarts the wait. The caller passes
+the time.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 _RAMP: Final = 10
-"""Doublings after which the breaker closes by itself: a thousand rollouts are running and none has failed."""
+"""Number of doublings after which the breaker closes by itself: a thousand rollouts may run and none has failed."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Limit on concurrent rollouts: it follows the load of the engine, and polls whether an outage is over."""
+"""Limit on concurrent rollouts, which follows the load of the engine. It also polls for the end of an outage."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ if TYPE_CHECKING:
 _EVERY_S: Final = 1.0
 
 _FULL: Final = 0.92
-"""Share of the KV cache above which vLLM soon evicts running requests and recomputes them."""
+"""Usage of the KV cache above which vLLM soon preempts running requests and recomputes them."""
 _ROOM: Final = 0.75
+"""Usage of the KV cache below which the limit rises."""
 _LESS: Final = 0.85
+"""Factor by which the limit falls."""
 _SETTLE: Final = 10
-"""Observations between two changes, so that the effect of a change shows before the next one."""
+"""Number of observations between two changes, so that the effect of a change shows before the next one."""
 
 
 @dataclass(slots=True, kw_only=True)
 class AdaptiveLimit:
-    """Limit by additive increase and multiplicative decrease. Call `observe` about once per second; `value` is the current limit."""
+    """Limit by additive increase and multiplicative decrease. Call `observe` about once per second."""
 
     least: int
     most: int
@@ -33,7 +35,10 @@ class AdaptiveLimit:
     _quiet: int = 0
 
     def observe(self, load: EngineLoad, running: int) -> int:
-        """Return the new limit. `running`: current rollouts, most of which wait for their agent's tools, not for the engine."""
+        """Return the new limit.
+
+        `running`: current rollouts, most of which wait for their agent's tools, not for the engine.
+        """
         used = load.kv_cache_usage or 0.0
         if self._quiet:
             self._quiet -= 1

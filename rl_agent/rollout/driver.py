@@ -1,4 +1,4 @@
-"""The rollout driver: starts, stops and retries episodes as the scheduler decides, keeps the ledger, and returns steps in order."""
+"""Driver of rollouts: starts, stops and retries episodes for the scheduler, keeps the ledger, and returns steps."""
 
 from __future__ import annotations
 
@@ -76,7 +76,10 @@ class Driver:
         drop: Callable[[Sequence[Rollout]], str | None] = lambda _: None,
         done: Mapping[Slot, Rollout] | None = None,
     ) -> None:
-        """`drop`: returns why a complete group must not train, or None. `done`: finished rollouts of an earlier run, see `History.done`."""
+        """`drop`: returns the reason why a complete group must not train, or None.
+
+        `done`: finished rollouts, see `History.done`.
+        """
         self._scheduler = scheduler
         self._stream = TaskStream(source, seed)
         self._failures = failures
@@ -103,7 +106,10 @@ class Driver:
             records.on_rollout(rollout)
 
     async def groups(self, step: int) -> list[Group]:
-        """Wait until enough groups of the step's window are complete, and return them. Call it for each step in order."""
+        """Wait until enough groups of the step's window are complete, and return them.
+
+        Call it for each step in order.
+        """
         if step != self._scheduler.next_step:
             raise ValueError(f"step {step} is out of order: step {self._scheduler.next_step} is next")
         self.admit()
@@ -136,7 +142,10 @@ class Driver:
         )
 
     def limit(self, limit: int | None) -> None:
-        """Limit the number of concurrent rollouts. Running ones continue. Regular calls also detect the end of an outage."""
+        """Limit the number of concurrent rollouts.
+
+        Running ones continue. Regular calls also detect the end of an outage.
+        """
         self._cap = limit
         self.admit()
 
@@ -155,7 +164,10 @@ class Driver:
             task.add_done_callback(self._alive.discard)
 
     async def evaluate(self, held_out: Sequence[Task]) -> list[tuple[Task, Rollout]]:
-        """Run one rollout of each held-out task, ahead of all others. If weights are pushed meanwhile, the tokens record it."""
+        """Run one rollout of each held-out task, ahead of all others.
+
+        Tokens record weights that are pushed meanwhile.
+        """
         version = self._scheduler.version
         evaluation = self._evaluations[version] = _Evaluation(tasks=held_out)
         self._scheduler.evaluate(len(held_out))

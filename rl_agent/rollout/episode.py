@@ -82,7 +82,10 @@ class EpisodeRunner:
         advertise_host: str | None,
         limits: EpisodeLimits,
     ) -> None:
-        """`assets`: those of the harness. `advertise_host`: the adapter's address for sandboxes; None uses the port that a sandbox exposes."""
+        """`assets`: of the harness.
+
+        `advertise_host`: the adapter's address for sandboxes; None: the result of `Sandbox.expose`.
+        """
         self._provider = provider
         self._harness = harness
         self._assets = assets
@@ -130,7 +133,7 @@ class EpisodeRunner:
                 verdict = await self._grader.grade(request.task, left.patch, self._provider)
         except (TimeoutError, SandboxError, EngineError, SetupError, HarnessError, GraderError) as error:
             log.info("grading %s again failed too: %r", request.rollout_id, error)
-            return replace(left, attempt=request.attempt)  # its verdict is infra_error as before
+            return replace(left, attempt=request.attempt)  # the verdict stays infra_error
         seconds = {**left.seconds, "grade": time.perf_counter() - started}
         return replace(left, attempt=request.attempt, verdict=verdict, seconds=seconds)
 

@@ -1,8 +1,9 @@
 """Policy for failed rollouts: which are retried, which are final, and when the run ends.
 
-infrastructure (sandbox, engine, worker, grading)   retried `retries` times with growing pauses; during an outage, retries do not count
-the task (setup), the agent                         final, since a retry would fail too; if most tasks fail, the run ends
-an internal error                                   final, with its traceback in the log; too many end the run
+- Infrastructure (sandbox, engine, worker, grading): retried `retries` times with growing pauses. During an outage,
+  retries do not count.
+- The task (setup), the agent: final, since a retry would fail too. If most tasks fail, the run ends.
+- Internal errors: final, with a traceback in the log. Too many end the run.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ log = logging.getLogger(__name__)
 
 LONGEST_PAUSE_S: Final = 60.0
 FEWEST_FOR_A_RATE: Final = 20
-"""Minimum number of rollouts for an error rate."""
+"""Minimum number of rollouts for computing an error rate."""
 
 
 class Provider(StrEnum):
@@ -49,7 +50,8 @@ _PROVIDERS: Final = {
     AbortReason.EMPTY_SESSION: Provider.AGENT,
 }
 _ABNORMAL: Final = (AbortReason.HARNESS_ERROR, AbortReason.BUG, AbortReason.SETUP_ERROR)
-"""Failures that count towards `max_error_rate` besides infrastructure. If the setup of most tasks fails, the tasks are not the cause."""
+"""Failures that count towards `max_error_rate` besides infrastructure. If most setups fail, the tasks are not the
+cause."""
 
 
 @dataclass(slots=True)
@@ -141,7 +143,10 @@ class FailurePolicy:
         self._started += 1
 
     async def contained(self, run: Callable[[EpisodeRequest], Awaitable[Rollout]], request: EpisodeRequest) -> Rollout:
-        """Run the request. An internal error aborts only this rollout, until there are more than `max_bugs`; then it is raised."""
+        """Run the request.
+
+        An internal error aborts only this rollout, until there are more than `max_bugs`; then it is raised.
+        """
         try:
             return await run(request)
         except RlAgentError:

@@ -138,7 +138,8 @@ class Rollout:
     seconds: Mapping[str, float] = field(default_factory=dict)
     """Stage -> wall-clock time: boot, agent, capture, grade, total."""
     sandbox: Mapping[str, float] = field(default_factory=dict)
-    """Metrics of the worker's sandboxes meanwhile, see `sandboxes.meter.Meter`. Only sums over a step are meaningful."""
+    """Metrics of the worker's sandboxes during the rollout, see `sandboxes.meter.Meter`. Only sums over a step are
+    meaningful."""
 
     @property
     def status(self) -> str:

@@ -3,11 +3,12 @@
     admitted    a rollout may start            finished   it has ended, and its record is on disk
     failed      it will be retried             stopped    it is no longer needed
     lost        it was running when the run was killed
-    filtered    a group does not train         consumed   the groups of a step are about to train; others of its window are dropped
+    filtered    a group does not train
+    consumed    the groups of a step are about to train; others of its window are dropped
     saved       a checkpoint holds all steps before this one
     resumed     the run continues at this step: groups that later steps consumed are not trained
 
-The ledger balances: every admitted rollout has finished, failed, been stopped or lost, or is running. In the history of the current
+The ledger balances: every admitted rollout is finished, failed, stopped, lost or running. In the history of the current
 weights, no group is consumed twice, or consumed and filtered.
 """
 
@@ -117,13 +118,16 @@ class LedgerState:
 
     def _resume(self, step: int) -> None:
         if self.running:
-            raise LawError(f"{len(self.running)} rollouts are running at a resume; they must be entered as lost first")
+            raise LawError(f"{len(self.running)} rollouts are still running at a resume. Record them as lost first.")
         for later in [s for s in self.consumed if s >= step]:
             self._taken.difference_update(self.consumed.pop(later))
 
 
 class RolloutLedger:
-    """The ledger file. Existing lines are read, new ones appended. An incomplete last line of a killed run is cut off."""
+    """The ledger file.
+
+    Existing lines are read, new ones appended. An incomplete last line of a killed run is cut off.
+    """
 
     def __init__(self, path: Path) -> None:
         """Read the file. Raises LawError for contradictory lines, and ConfigError for an invalid file."""

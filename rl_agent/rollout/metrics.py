@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def rollout_metrics(groups: Sequence[Group], version: int) -> dict[str, float]:
     """Return the metrics of the rollouts that train weights of `version`.
 
-    Rewards are over rollouts that have one; shares of statuses are over all.
+    Reward metrics are over rollouts with a reward, all other metrics over all rollouts.
     """
     rollouts = [rollout for group in groups for rollout in group.rollouts]
     rewards = [rollout.reward for rollout in rollouts if rollout.reward is not None]

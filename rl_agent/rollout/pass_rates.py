@@ -1,4 +1,4 @@
-"""Pass rate of each task. A task that jumps from never to always solved may have been fixed, or its tests are being exploited."""
+"""Pass rate of each task. If a task jumps from never to always solved, the policy may exploit its tests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 JUMP_AFTER: Final = 8
-"""Graded rollouts without a solved one, after which a fully solved group counts as a jump."""
+"""Number of graded rollouts without a solved one, after which a fully solved group counts as a jump."""
 NAMES_SHOWN: Final = 5
 
 
@@ -41,7 +41,7 @@ class PassRates:
                     row = json.loads(line)
                     self._before[str(row["group_id"])] = (str(row["task_id"]), int(row["solved"]), int(row["graded"]))
                 except (ValueError, KeyError, TypeError):
-                    continue  # a line that a killed run has half written
+                    continue  # an incomplete line of a killed run
         for task, solved, graded in self._before.values():
             self._add(task, solved, graded)
 
@@ -56,7 +56,9 @@ class PassRates:
                 self._add(again[0], -again[1], -again[2])
         jumped = [task for task, solved, graded in new.values() if graded > 1 and self._jumps(task, solved == graded)]
         if jumped:
-            log.warning("never solved before, now always: %s; look at their patches", ", ".join(jumped[:NAMES_SHOWN]))
+            log.warning(
+                "never solved before, now always solved: %s. Check their patches.", ", ".join(jumped[:NAMES_SHOWN])
+            )
         for task, solved, graded in new.values():
             self._add(task, solved, graded)
         self._write(new)

@@ -92,7 +92,10 @@ def load_rollouts(folder: Path, step: int) -> list[Rollout]:
 
 
 def grouped(rollouts: Sequence[Rollout]) -> list[Group]:
-    """Return recorded rollouts in their groups, in order. Their tasks have only an id, which is all that training needs."""
+    """Return recorded rollouts in their groups, in order.
+
+    Their tasks have only an id, which is all that training needs.
+    """
     groups: dict[str, list[Rollout]] = {}
     for rollout in rollouts:
         groups.setdefault(rollout.group_id, []).append(rollout)

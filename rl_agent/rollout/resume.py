@@ -43,7 +43,8 @@ class Shape:
 def restore(ledger: RolloutLedger, buffer: Buffer, source: TaskSource, *, seed: int, shape: Shape) -> Restored:
     """Enter the resume into the ledger, and return the finished rollouts that keep their slot.
 
-    Rollouts run again if they are not on disk, were broken by infrastructure, belong to another task now, or would be too stale.
+    Rollouts run again if they are not on disk, were broken by infrastructure, belong to another task now, or would be
+    too stale.
     """
     state = ledger.state
     if missing := [step for step in range(shape.first_step) if step not in state.consumed]:

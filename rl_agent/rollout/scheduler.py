@@ -1,15 +1,16 @@
-"""The scheduler: which rollouts start and stop, and which groups make the next step. A pure state machine without clock or I/O.
+"""The scheduler decides which rollouts start and stop, and which groups form the next step. It has no clock and no I/O.
 
-A group is the rollouts of the task at one position of the data stream. Groups train in the order of their positions. The
-window of step `s` is the first `tasks_per_step + extra_tasks` groups that are neither trained nor given up; the step takes the first
-`tasks_per_step` of them that are ready, once so many are, and gives up the rest. A group whose rewards are all equal may be filtered: it leaves its window,
-and the next position moves up.
+A group is the rollouts of the task at one position of the data stream. Groups train in the order of their positions.
+The window of step `s` is the first `tasks_per_step + extra_tasks` groups that are neither trained nor given up. The
+step takes the first `tasks_per_step` ready groups of its window, and gives up the rest. A group whose rewards are all
+equal may be filtered: it leaves the window, and the next positions move up.
 
-Step `s` turns weights number `s` into `s + 1`. A group at place `r` of those that are left trains in the step whose window holds
-`r`, or sooner: filtering only moves groups up. It is admitted once weights number `s - max_staleness` of that step `s` are in the engine, so no token
-can be staler than that when it trains (law 9), and nothing has to be thrown away for being too old.
+Step `s` turns weights number `s` into `s + 1`. The group at place `r` among the remaining groups trains in the step `s`
+whose window contains `r`, or earlier, since filtering only moves groups up. It is admitted once the engine has weights
+number `s - max_staleness`. So no token is staler than that when it trains (law 9), and no rollout is discarded for
+being too old.
 
-Rollouts of an evaluation go before all others, and belong to no step.
+Evaluation rollouts run before all others, and belong to no step.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Step:
     number: int
     positions: tuple[int, ...]
     dropped: tuple[int, ...] = ()
-    """Groups of the window that are given up because enough others were ready first."""
+    """Groups of the window that are given up, since enough others were ready first."""
     stop: tuple[Slot, ...] = ()
     """Rollouts of dropped groups. They count as ended."""
 
@@ -77,7 +78,7 @@ class _Group:
 
 @dataclass(slots=True, kw_only=True)
 class Scheduler:
-    """State of the scheduler. Call `admit` until it is empty, report each admitted slot with `finished` or `rest`, and `take` steps."""
+    """State of the scheduler. Call `admit`, report each admitted slot with `finished` or `rest`, and `take` steps."""
 
     tasks_per_step: int
     group_size: int
@@ -170,7 +171,10 @@ class Scheduler:
         self._first.append(slot.next)
 
     def filter(self, position: int) -> bool:
-        """Remove a complete group, so that the next one moves up. Return False if the step has filtered too many; the group then trains."""
+        """Remove a complete group, so that the next one moves up.
+
+        Return False if the step has filtered too many groups.
+        """
         if position not in self._ready:
             raise LawError(f"the group at position {position} is not complete: it cannot be filtered")
         if self.max_filtered is not None and self._filtered >= self.max_filtered:
@@ -239,7 +243,7 @@ class Scheduler:
     def _leave(self, slot: Slot) -> _Group:
         group = self._group(slot)
         if group is None or slot not in group.running:
-            raise LawError(f"{slot} is not running: a rollout is reported once")
+            raise LawError(f"{slot} is not running: each rollout may be reported only once")
         group.running.remove(slot)
         self._running -= 1
         return group

@@ -1,4 +1,4 @@
-"""Detection of broken tasks during training: their setup fails (before the agent or grading), or equal patches get different verdicts."""
+"""Detection of broken tasks during training: their setup fails, or equal patches get different verdicts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Suspects:
     """Detector that puts broken tasks into quarantine."""
 
     def __init__(self, quarantine: Quarantine, *, after: int, remembered: int = REMEMBERED) -> None:
-        """`after`: number of failed setups, or of pairs of equal patches with different verdicts, that puts a task into quarantine."""
+        """`after`: number of failed setups, or of pairs of equal patches with different verdicts, before quarantine."""
         self._quarantine = quarantine
         self._after = after
         self._seen = _Recent(remembered)
@@ -55,7 +55,7 @@ class Suspects:
             self._seen.add(_digest(rollout.status, task, rollout.patch))
             solved, failed = (self._seen.count(_digest(status, task, rollout.patch)) for status in ("solved", "failed"))
             if min(solved, failed) >= self._after:
-                what = f"{solved} times solved and {failed} times not, with one patch"
+                what = f"the same patch was solved {solved} times and failed {failed} times"
                 self._quarantine.add(task, "verdict_flips", what)
 
 

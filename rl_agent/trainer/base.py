@@ -22,9 +22,11 @@ class StepResult:
     """Result of one training step: one batch, with one or more optimizer steps."""
 
     metrics: Mapping[str, float] = field(default_factory=dict)
-    """Metrics under `train/`: loss, grad_norm, entropy, logprob_diff_mean, logprob_diff_max, lr, clip_fraction, skipped."""
+    """Metrics under `train/`: loss, grad_norm, entropy, logprob_diff_mean, logprob_diff_max, lr, clip_fraction,
+    skipped."""
     updated: bool = True
-    """False if the batch had no signal (no trained token, all advantages zero, non-finite gradient), so that nothing changed."""
+    """False if the batch had no signal (no trained token, all advantages zero, non-finite gradient), so that nothing
+    changed."""
 
 
 class Trainer(Protocol):
@@ -61,15 +63,15 @@ class Trainer(Protocol):
         """Shape, score and train on one batch. Scores that the batch already has are kept."""
 
     def announce(self, sender: WeightSender, version: int) -> WeightUpdate | None:
-        """Let `sender` announce the weights to the engine. None if the engine fetches what was sent."""
+        """Let `sender` announce the weights to the engine. Return None if the engine fetches the weights later."""
 
     def push(self, sender: WeightSender, version: int) -> WeightUpdate | None:
-        """Send the current weights in Hugging Face names. None if `announce` has announced them."""
+        """Send the current weights in Hugging Face names. Return None if `announce` has announced them."""
 
     def begin_save(self, folder: Path) -> None:
-        """Copy the state of a checkpoint (model, optimizer, schedule, random states), and write it while training goes on.
+        """Copy the state of a checkpoint (model, optimizer, random states), and write it while training continues.
 
-        At most one is on its way at a time.
+        At most one checkpoint is written at a time.
         """
 
     def finish_save(self, *, wait: bool = True) -> bool:
@@ -89,7 +91,7 @@ class Trainer(Protocol):
 
 
 class PolicyFolder(Protocol):
-    """A policy. Built by `ModelConfig.build`."""
+    """Provider of a policy's folder. Built by `ModelConfig.build`."""
 
     def folder(self, scratch: Path) -> Path:
-        """Return its folder in Hugging Face layout, created under `scratch` if needed. Raises ConfigError."""
+        """Return the Hugging Face folder of the policy, created in `scratch` if needed. Raises ConfigError."""

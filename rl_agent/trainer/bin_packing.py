@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from rl_agent.algo.batch import Int32
 
 PADDING_LIMIT: Final = 1.25
-"""Maximum ratio of longest to shortest sequence within one attention call. Attention is quadratic in the length, so more padding
-costs more than the saved call."""
+"""Maximum ratio of longest to shortest sequence within one attention call. Attention is quadratic in the length, so
+more padding costs more than the saved call."""
 
 
 def pack(lengths: Int32, *, budget: int, copies: int) -> list[list[int]]:
     """Pack segments into micro-batches of at most `budget` predictions. A longer segment gets a micro-batch of its own.
 
-    The number of micro-batches is a multiple of `copies`; the k-th copy of the model takes every `copies`-th from k on. Copies have
-    about the same number of tokens, and about the same work in attention, which is quadratic in the length.
-    Segments too short to predict anything are left out. Within a micro-batch the longest stand first.
+    The number of micro-batches is a multiple of `copies`. The k-th copy of the model takes every `copies`-th from k on.
+    Copies have about the same number of tokens, and about the same work in attention, which is quadratic in the length.
+    Segments too short to predict anything are left out. Within a micro-batch, the longest segments come first.
     """
     predictions = np.maximum(lengths.astype(np.int64) - 1, 0)
     order = [int(i) for i in np.argsort(-predictions, kind="stable") if predictions[i] > 0]
@@ -34,7 +34,7 @@ def pack(lengths: Int32, *, budget: int, copies: int) -> list[list[int]]:
         count = math.ceil(count / copies) * copies
         bins: list[list[int]] = [[] for _ in range(count)]
         load = np.zeros(count, dtype=np.int64)
-        for segment in order:  # longest first, always into the emptiest
+        for segment in order:  # longest first, into the bin with the fewest tokens
             emptiest = int(load.argmin())
             bins[emptiest].append(segment)
             load[emptiest] += predictions[segment]
@@ -44,7 +44,10 @@ def pack(lengths: Int32, *, budget: int, copies: int) -> list[list[int]]:
 
 
 def _dealt(bins: list[list[int]], predictions: npt.NDArray[np.int64], copies: int) -> list[list[int]]:
-    """Order the bins so that all copies have the same work. Their token counts match already, but not their attention."""
+    """Order the bins so that all copies have the same work.
+
+    Their token counts match already, but not their attention.
+    """
     if copies == 1:
         return bins
     cost = [int((predictions[own] ** 2).sum()) for own in bins]

@@ -1,4 +1,7 @@
-"""Checkpoints in Megatron's distributed format. Any parallel layout can read them; the same layout restores them exactly."""
+"""Checkpoints in Megatron's distributed format.
+
+Any parallel layout can read them; the same layout restores them exactly.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,10 @@ class StepCounters:
 
 
 def begin(folder: Path, wrapped: Any, optimizer: Any, counters: StepCounters) -> Writing:
-    """Copy all state that the next step depends on, and write it while training goes on. Call `finish` of the result."""
+    """Copy all state that the next step depends on, and write it while training goes on.
+
+    Call `finish` of the result.
+    """
     if dist.get_rank() == 0:
         folder.mkdir(parents=True, exist_ok=True)
     dist.barrier()
@@ -52,7 +58,7 @@ def begin(folder: Path, wrapped: Any, optimizer: Any, counters: StepCounters) ->
 def load(folder: Path, wrapped: Any, optimizer: Any) -> StepCounters:
     """Read a checkpoint under this rank's layout. Raises ConfigError if there is none."""
     if not (folder / "metadata.json").is_file():
-        raise ConfigError(f"{folder} holds no trainer checkpoint (no metadata.json)")
+        raise ConfigError(f"{folder}: metadata.json not found. Give the folder of a complete trainer checkpoint.")
     written = dist_checkpointing.load_content_metadata(str(folder)) or {}
     random = _random_states()
     if written["stepped"]:
@@ -60,7 +66,7 @@ def load(folder: Path, wrapped: Any, optimizer: Any) -> StepCounters:
         _give_adam_its_state(optimizer)
     state = _state(wrapped, optimizer if written["stepped"] else None, loading=True)
     same_ranks = written["ranks"] == dist.get_world_size()
-    if not same_ranks:  # random states belong to ranks; a run under another layout keeps its own
+    if not same_ranks:  # random states belong to ranks, so a run under another layout keeps its own
         del state["random"]
     state["progress"] = {}
     with without_future_warnings():
@@ -93,8 +99,8 @@ def _require_same_kind(folder: Path, written: bool | None, optimizer: Any) -> No
     """Raise ConfigError if the kind of optimizer differs: Megatron stores the two kinds differently."""
     if written is not None and written != _is_distributed(optimizer):
         raise ConfigError(
-            f"the checkpoint {folder} was written with trainer.distributed_optimizer={str(written).lower()} and cannot be "
-            "read without that; any other part of the layout may change"
+            f"{folder}: the checkpoint was written with trainer.distributed_optimizer={str(written).lower()}. Set the same "
+            "value; the rest of the layout may change."
         )
 
 
@@ -120,7 +126,7 @@ def _give_adam_its_state(optimizer: Any) -> None:
     """Create the state of a fresh AdamW to load into. Megatron's own preparation omits `step`."""
     for adam in _adams(optimizer):
         if isinstance(adam, HybridDeviceOptimizer):
-            adam.dummy_step()  # its own way; what it does to the weights is overwritten
+            adam.dummy_step()  # loading overwrites its changes to the weights
             continue
         for group in adam.param_groups:
             for parameter in group["params"]:
@@ -133,7 +139,10 @@ def _give_adam_its_state(optimizer: Any) -> None:
 
 
 def _unshare_steps(optimizer: Any) -> None:
-    """Give each parameter its own `step` tensor. Megatron shares one, which AdamW would increment once per parameter."""
+    """Give each parameter its own `step` tensor.
+
+    Megatron shares one, which AdamW would increment once per parameter.
+    """
     for adam in _adams(optimizer):
         for state in adam.state.values():
             if torch.is_tensor(state.get("step")):

@@ -1,8 +1,8 @@
 """Background writer: a thread writes a copy of one rank's part of a checkpoint while training goes on.
 
-Megatron's own asynchronous saving forks or spawns writers: forking is unsafe beside the threads of an actor (Ray, gloo, OpenMP),
-spawning imports everything again. What it prepares is used as it is: the plan, the buckets of tensors, the end that all ranks
-make together.
+Megatron's own asynchronous saving forks or spawns writers. Forking is unsafe with the threads of an actor (Ray, gloo,
+OpenMP), and spawning imports everything again. This module uses Megatron's preparation unchanged: the plan, the tensor
+buckets, and the finalization by all ranks.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Writing:
     def __init__(self, folder: Path, state: dict[str, Any], metadata: Mapping[str, Any]) -> None:
         """Copy the tensors of `state`, then write them in the background.
 
-        Needs room for this rank's part of the state once more in CPU memory, until `finish`.
+        Needs CPU memory for a copy of this rank's part of the state, until `finish`.
         """
         self._folder = folder
         with _own_queue(), without_future_warnings():
@@ -39,7 +39,7 @@ class Writing:
                 state, str(folder), async_sharded_save=True, content_metadata=dict(metadata)
             )
         self._buckets = self._copied()
-        # a daemon: a process that ends early must not wait for a checkpoint that will not count
+        # daemon: a process that ends early must not wait for a checkpoint that stays incomplete
         self._thread = threading.Thread(target=self._write, name=f"checkpoint {folder.name}", daemon=True)
         self._thread.start()
 
@@ -49,7 +49,10 @@ class Writing:
         return not self._thread.is_alive()
 
     def finish(self) -> None:
-        """Wait for the files of all ranks, and write their index. Raises InfraError on every rank if one could not write."""
+        """Wait for the files of all ranks, and write their index.
+
+        Raises InfraError on every rank if one could not write.
+        """
         self._thread.join()
         self._buckets.clear()
         reason: list[str | None] = [None]
@@ -63,8 +66,11 @@ class Writing:
             raise not_written(self._folder, reason[0]) from None
 
     def _copied(self) -> list[Any]:
-        """Return the buckets with copies of their tensors, which training does not change. Those on a GPU are copied anyway."""
-        if self._request.async_fn is None:  # other ranks write all there is
+        """Return the buckets with copies of their tensors, which training does not change.
+
+        Those on a GPU are copied anyway.
+        """
+        if self._request.async_fn is None:  # other ranks write everything
             return []
         planned: list[Any] = self._request.async_fn_args[1]
         lives_here = [[tensor.is_cpu for _, tensor in tensors] for _, _, (_, tensors) in planned]
@@ -116,7 +122,7 @@ def disk_errors_named(folder: Path) -> Iterator[None]:
     except RuntimeError as error:
         if "inline_container" not in str(error):
             raise
-        raise not_written(folder, "the disk took only a part of a file") from error
+        raise not_written(folder, "a file was written only in part") from error
 
 
 @contextlib.contextmanager

@@ -1,7 +1,7 @@
 """Patches with which Megatron-core runs without CUDA. They do nothing on a machine with a GPU.
 
-It replaces functions of torch and Megatron for the whole process, so it belongs in trainer processes only: never import it
-in a driver, an engine or a test's own process. Pinned to megatron-core 0.16.1; check each patch when that moves.
+The patches replace functions of torch and Megatron for the whole process. Import this module only in trainer processes,
+never in a driver, an engine or the process of a test. Written for megatron-core 0.16.1: check each patch on an upgrade.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _patch_device_queries() -> None:
     _put(torch.cuda, "current_device", lambda: _CPU)
     _put(torch.cuda, "synchronize", lambda *_a, **_k: None)
     _put(torch.cuda, "set_device", lambda *_a, **_k: None)
-    # Megatron's random state tracker becomes one of CPU states
+    # make Megatron's random state tracker use CPU states
     _put(torch.cuda, "get_rng_state", lambda device="cuda": torch.get_rng_state())
     _put(torch.cuda.random, "get_rng_state", torch.cuda.get_rng_state)
     _put(torch.cuda, "set_rng_state", lambda state, device="cuda": torch.set_rng_state(state))
@@ -154,7 +154,7 @@ def _patch_random_tracker() -> None:
 def _patch_expert_dispatch() -> None:
     from megatron.core.transformer.moe import moe_utils, token_dispatcher  # noqa: PLC0415  (heavy; only after install())
 
-    if not hasattr(moe_utils, "te_general_gemm"):  # 0.16 leaves the name out without Transformer Engine and reads it
+    if not hasattr(moe_utils, "te_general_gemm"):  # 0.16 reads the name, but only Transformer Engine defines it
         moe_utils.te_general_gemm = None
 
     def to_cpu(tensor: Any, as_numpy: bool = False, record_stream: bool = False) -> Any:

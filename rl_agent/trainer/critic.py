@@ -28,10 +28,11 @@ if TYPE_CHECKING:
 
 
 class ValueHead(nn.Linear):
-    """Hidden state -> value, called like Megatron's output layer. Its weights start at zero, so all initial values are 0.
+    """Hidden state -> value, called like Megatron's output layer.
 
-    Tensor-parallel ranks hold the whole of it each. With sequence parallelism each sees a part of the tokens, and Megatron adds up
-    the gradients of weights that are marked so.
+    Its weights start at zero, so all initial values are 0. Each tensor-parallel rank has the whole head. With sequence
+    parallelism, each rank sees part of the tokens, and Megatron sums the gradients of weights with the mark
+    `sequence_parallel`.
     """
 
     def __init__(self, hidden: int, *, dtype: torch.dtype, device: torch.device, sequence_parallel: bool) -> None:
@@ -41,17 +42,20 @@ class ValueHead(nn.Linear):
 
     @override
     def forward(self, hidden: torch.Tensor, **_unused: Any) -> tuple[torch.Tensor, None]:  # type: ignore[override]
-        """[t, 1, H] -> [t, 1, 1]; `weight`, the embedding that logits may be tied to, is not for values."""
+        """Return the values: [t, 1, H] -> [t, 1, 1]. A tied embedding in `weight` is ignored."""
         return super().forward(hidden), None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelinedCritic(PipelinedModel):
-    """The critic in the pipeline schedule. `visit` gets values instead of log-probabilities, with the same alignment."""
+    """The critic in the pipeline schedule.
+
+    `visit` gets values instead of log-probabilities, with the same alignment.
+    """
 
     @override
     def predictions(self, output: torch.Tensor, micro: MicroBatch) -> tuple[torch.Tensor, torch.Tensor]:
-        """[h, 1] -> [h] float32 values, and zeros for the entropy."""
+        """Return the values in place of log-probabilities, and zeros for the entropy: [h, 1] -> [h] float32 each."""
         values = output[:, 0].float()
         if self.sequence_parallel:  # every rank then computes the loss of all tokens
             values = gather_from_sequence_parallel_region(values, tensor_parallel_output_grad=False)
@@ -62,7 +66,7 @@ class Critic:
     """Critic over a loaded `model` of the policy's shape, whose output layer is replaced."""
 
     def __init__(self, model: Any, config: MegatronConfig, *, hidden: int, device: torch.device) -> None:
-        model.share_embeddings_and_output_weights = False  # a pipeline's last stage has no embedding to keep alike
+        model.share_embeddings_and_output_weights = False  # the last stage has no tied embedding to synchronize
         if model.post_process:
             dtype = next(model.parameters()).dtype
             model.output_layer = ValueHead(
@@ -83,7 +87,10 @@ class Critic:
     def train(
         self, batch: TrainBatch, value_targets: Float32, weights: Float32, part: WithCritic
     ) -> Mapping[str, float]:
-        """Take one optimizer step towards `value_targets` ([T], of this batch). `weights`: those of the policy's loss."""
+        """Take one optimizer step towards `value_targets` ([T], of this batch).
+
+        `weights`: those of the policy's loss.
+        """
         device = self.network.device
         old = batch.scores.values
         assert old is not None
@@ -102,7 +109,7 @@ class Critic:
         self.network.run(micro_batches, visit, forward_only=False)
         result = update(self._optimizer, lr=part.critic_lr, weight_decay=self._weight_decay)
         told = {"critic_loss": float(sum_over_copies(total[None])[0]), "critic_grad_norm": result.grad_norm}
-        return metrics_from_last_stage(told)  # where the losses are
+        return metrics_from_last_stage(told)  # only the last stage has losses
 
     def begin_save(self, folder: Path, counters: checkpoint.StepCounters) -> Writing:
         """Begin to write weights and optimizer in the background."""

@@ -1,6 +1,6 @@
 """Table of Megatron parameters and the Hugging Face tensors that make them, for both loading and exporting.
 
-Parameters have the names that they would have if one rank held the whole model: layers and experts are numbered through.
+Parameters have the names of a model on a single rank: layers and experts have global numbers.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class TensorKind(Enum):
     COLUMNS = auto()
     """The tensor itself, sharded by columns."""
     QKV = auto()
-    """Query, key and value heads, interleaved by group and sharded by rows. The heads of a gate follow those of the query."""
+    """Query, key and value heads, interleaved by group and sharded by rows. The heads of a gate follow those of the
+    query."""
     BLOCKS = auto()
     """Blocks of rows, stacked within each shard, for example the gate and up projections."""
 
@@ -84,7 +85,7 @@ def _layer(shape: ModelShape, layer: int, fused_norms: bool) -> list[TensorEntry
     ours, theirs = f"decoder.layers.{layer}.", f"{shape.prefix}layers.{layer}."
     linear = shape.linear is not None and shape.linear.layers[layer]
     projection = "self_attention.in_proj" if linear else "self_attention.linear_qkv"
-    # Transformer Engine has a layer that fuses the norm before a dense MLP, and none for a mixture of experts
+    # Transformer Engine fuses the norm into a dense MLP, but not into a mixture of experts
     fused_mlp = fused_norms and shape.experts is None
     norms = {
         f"{projection}.layer_norm_weight" if fused_norms else "input_layernorm.weight": "input_layernorm",
@@ -171,12 +172,13 @@ def _entry(
 def check_names(entries: Sequence[TensorEntry], present: Sequence[str], where: str) -> None:
     """Raise ConfigError if a checkpoint has missing or unknown tensors."""
     wanted = {name for entry in entries for name in entry.names}
-    # old exports carry the rotary frequencies, and tied ones the output layer: both follow from the rest
+    # old exports contain rotary frequencies, and tied ones the output layer; both are redundant
     known = {n for n in present if n.endswith("rotary_emb.inv_freq") or n.startswith(NOT_TRAINED)} | {"lm_head.weight"}
     missing, extra = sorted(wanted - set(present)), sorted(set(present) - wanted - known)
     if missing or extra:
         raise ConfigError(
-            f"the weights in {where} do not fit config.json: missing {missing or 'nothing'}, unknown {extra or 'nothing'}"
+            f"{where}: the weights do not match config.json: missing {missing or 'nothing'}, "
+            f"unknown {extra or 'nothing'}. Use a complete Hugging Face folder of one model."
         )
 
 

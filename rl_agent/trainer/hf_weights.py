@@ -1,8 +1,8 @@
 """Exact conversion of weights between Hugging Face's layout and this rank's part of a Megatron model, both ways.
 
-Megatron fuses the query, key and value projections (group by group) and the gate and up projections, shards all of them over the
-tensor-parallel ranks, and spreads layers over pipeline stages and experts over expert-parallel ranks. No rank ever holds more
-of the whole model than one parameter.
+Megatron fuses the query, key and value projections (group by group) and the gate and up projections. It shards all of
+them over the tensor-parallel ranks, layers over pipeline stages, and experts over expert-parallel ranks. Conversion
+gathers one parameter at a time, never the whole model.
 """
 
 from __future__ import annotations
@@ -70,7 +70,10 @@ class Placement:
 def load_tensors(
     model: Any, entries: Sequence[TensorEntry], tensors: Mapping[str, torch.Tensor], shape: ModelShape
 ) -> None:
-    """Copy Hugging Face tensors into this rank's part of the model. Raises ConfigError for a tensor of the wrong shape."""
+    """Copy Hugging Face tensors into this rank's part of the model.
+
+    Raises ConfigError for a tensor of the wrong shape.
+    """
     parameters = Placement(shape=shape).parameters(model)
     for entry in entries:
         own = [parameters.pop(entry.megatron)] if entry.megatron in parameters else []
@@ -83,7 +86,7 @@ def load_tensors(
         for parameter in own:
             parameter.copy_(shard)
     if parameters:
-        raise ConfigError(f"no Hugging Face tensor makes the model's parameters {sorted(parameters)}")
+        raise ConfigError(f"no Hugging Face tensor found for the model's parameters {sorted(parameters)}")
 
 
 def _parts(entry: TensorEntry, tensors: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
@@ -91,7 +94,9 @@ def _parts(entry: TensorEntry, tensors: Mapping[str, torch.Tensor]) -> list[torc
     for name, size in zip(entry.names, entry.shapes, strict=True):
         part = tensors[name]
         if tuple(part.shape) != size:
-            raise ConfigError(f"tensor `{name}` has shape {list(part.shape)}, but config.json asks for {list(size)}")
+            raise ConfigError(
+                f"tensor `{name}`: shape {list(part.shape)} does not match config.json, which needs {list(size)}."
+            )
         parts.append(part)
     return parts
 

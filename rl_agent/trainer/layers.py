@@ -1,6 +1,6 @@
 """Layers for machines without Transformer Engine: RMSNorm, and attention over packed sequences.
 
-Megatron's local norm refuses sequence parallelism, its local attention refuses packed sequences.
+Megatron's local norm does not support sequence parallelism, and its local attention does not support packed sequences.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _run(lengths: Sequence[int], start: int, device: torch.device) -> Run:
         place = torch.arange(longest)
         inside = place[None] < size[:, None]
         offset = size.cumsum(0) - size
-        # padding repeats a sequence's last token: it stands after all real ones, where the causal mask hides it from them
+        # padding repeats the last token of a sequence; it comes after all real tokens, so the causal mask hides it
         gather = (offset[:, None] + torch.minimum(place[None], size[:, None] - 1)).reshape(-1).to(device)
         scatter = inside.reshape(-1).nonzero()[:, 0].to(device)
     return Run(
@@ -149,8 +149,8 @@ class PackedAttention(MegatronModule):  # type: ignore[misc]  # Megatron is unty
         packed_seq_params: PackedSequences,
         **_unused: Any,
     ) -> torch.Tensor:
-        """[h, heads, d], [h, groups, d], [h, groups, d] -> [h, heads * d]."""
-        # a loop over heads inside PyTorch's grouped path is slower on CPUs than the copies that this makes
+        """Attend within each sequence: [h, heads, d], [h, groups, d], [h, groups, d] -> [h, heads * d]."""
+        # on CPUs, these copies are faster than the loop over heads in PyTorch's grouped path
         repeat = query.shape[1] // key.shape[1]
         key, value = key.repeat_interleave(repeat, 1), value.repeat_interleave(repeat, 1)
         if packed_seq_params.places is not None:
@@ -165,7 +165,7 @@ class PackedAttention(MegatronModule):  # type: ignore[misc]  # Megatron is unty
         return flat if run.scatter is None else flat[run.scatter]
 
     def _padded(self, run: Run, tensor: torch.Tensor) -> torch.Tensor:
-        """[t, heads, d] -> [sequences, heads, longest, d]."""
+        """Pad the sequences of a run: [t, heads, d] -> [sequences, heads, longest, d]."""
         places = tensor if run.gather is None else tensor[run.gather]
         return places.view(run.sequences, run.longest, *places.shape[1:]).transpose(1, 2)
 

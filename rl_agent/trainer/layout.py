@@ -29,13 +29,14 @@ class RankLayout:
     master_port: int = 0
     """Port on which rank 0 opens the store. A single rank does not use it."""
     local_rank: int = 0
-    """Index of its GPU on its machine."""
+    """Index of the GPU on the machine."""
 
 
 def expert_tensor_parallel(config: MegatronConfig) -> int:
     """Return the number of ranks over which each expert is sharded.
 
-    Whole experts give larger matrix products; but Megatron takes them for copies to be reduced only when they are spread.
+    Whole experts give larger matrix products, but Megatron sums the gradients of their copies only with expert
+    parallelism.
     """
     return config.tensor_parallel if config.expert_parallel == 1 else 1
 
@@ -44,8 +45,8 @@ def join(layout: RankLayout, config: MegatronConfig, seed: int) -> torch.device:
     """Join the other ranks, and return the device of this one. `leave` undoes it."""
     if layout.world_size != config.world_size:
         raise ConfigError(
-            f"the trainer was started with {layout.world_size} ranks, but trainer.data_parallel x tensor_parallel x "
-            f"pipeline_parallel x context_parallel is {config.world_size}"
+            f"the trainer has {layout.world_size} ranks, but trainer.data_parallel x tensor_parallel x "
+            f"pipeline_parallel x context_parallel is {config.world_size}. Start as many ranks."
         )
     timeout = timedelta(seconds=config.timeout_s)
     store = (
@@ -85,7 +86,10 @@ def leave() -> None:
 
 
 def sum_over_copies(values: torch.Tensor) -> torch.Tensor:
-    """Sum in place over the copies of the model. Ranks that share a sequence have gathered it, so each holds the whole value."""
+    """Sum in place over the copies of the model.
+
+    Ranks that share a sequence have gathered it, so each holds the whole value.
+    """
     dist.all_reduce(values, dist.ReduceOp.SUM, group=parallel_state.get_data_parallel_group())
     return values
 
@@ -129,9 +133,9 @@ def shards(*, sequence_parallel: bool) -> Shards:
 
 
 def gather_predictions(values: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
-    """[h] of what this rank holds -> [t] of the whole micro-batch, on every rank that shares it.
+    """Gather the predictions of a micro-batch from all ranks that share it: [h] -> [t].
 
-    Each of them then computes the same loss of all of it; the gradient of a value goes back to the one that holds it.
+    Each of these ranks then computes the same loss. The gradient of a value goes back to the rank that holds the value.
     """
     whole: torch.Tensor = gather_from_sequence_parallel_region(
         values, tensor_parallel_output_grad=False, group=parallel_state.get_context_parallel_group()

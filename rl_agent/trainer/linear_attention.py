@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 
 class OutputNorm(nn.Module):
-    """RMSNorm of a head's output. It scales by its weight alone; the model's other norms scale by one plus the weight."""
+    """RMSNorm of a head's output.
+
+    It scales by its weight alone; the model's other norms scale by one plus the weight.
+    """
 
     def __init__(self, config: Any, hidden_size: int, eps: float = 1e-6, **_unused: Any) -> None:
         super().__init__()
@@ -38,7 +41,10 @@ class OutputNorm(nn.Module):
 
 
 class PackedGatedDeltaNet(GatedDeltaNet):  # type: ignore[misc]  # Megatron is untyped
-    """Linear attention over padded batches of similarly long sequences. Padding comes last, where it affects no token."""
+    """Linear attention over padded batches of similarly long sequences.
+
+    Padding comes last, where it affects no token.
+    """
 
     def forward(
         self,
@@ -48,7 +54,7 @@ class PackedGatedDeltaNet(GatedDeltaNet):  # type: ignore[misc]  # Megatron is u
         packed_seq_params: PackedSequences,
         **_unused: Any,
     ) -> tuple[torch.Tensor, None]:
-        """[t, 1, hidden] -> [t, 1, hidden]."""
+        """Apply the layer to each run of sequences: [t, 1, hidden] -> [t, 1, hidden]."""
         outputs = [self._apply_run(run, hidden_states[run.start : run.end, 0]) for run in packed_seq_params.runs]
         return torch.cat(outputs)[:, None], None
 

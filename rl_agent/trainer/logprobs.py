@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def logprobs_and_entropy(
     logits: torch.Tensor, labels: torch.Tensor, *, vocab_size: int, group: dist.ProcessGroup
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """[t, V / shards] logits, [t] int64 labels -> [t] float32 log-probabilities and entropies in nats.
+    """Return log-probabilities and entropies in nats: [t, V / shards] logits, [t] int64 labels -> [t] float32 each.
 
     `vocab_size` is the model's own: columns beyond it are padding and have probability 0. Both results carry gradients.
     """
@@ -28,7 +28,7 @@ class _LogprobEntropy(torch.autograd.Function):
     logprob = z[label] - log sum exp z        d logprob / d z = onehot - p
     entropy = log sum exp z - sum p z         d entropy / d z = -p (log p + entropy)
 
-    Only the logits are kept for the backward pass: everything else is made of them again, a few rows at a time, which a cache holds.
+    The backward pass keeps only the logits and recomputes everything else, a few rows at a time, which fit a CPU cache.
     """
 
     @override
@@ -60,7 +60,7 @@ class _LogprobEntropy(torch.autograd.Function):
         entropy = log_total - weighted / total
         ctx.save_for_backward(own, biggest, total, entropy, local, here)
         ctx.width = width
-        ctx.set_materialize_grads(False)  # nearly every loss is of one of the two alone
+        ctx.set_materialize_grads(False)  # most losses use only one of the two results
         return chosen - log_total, entropy
 
     @override

@@ -1,7 +1,7 @@
 """The Megatron-core trainer: the training step, over the networks of one rank.
 
-Importing and constructing it imports neither torch nor Megatron. `setup` does, after it has installed the CPU adaptation, and turns
-the calling process into a trainer process for good.
+Importing and constructing the trainer imports neither torch nor Megatron. `setup` installs the CPU patches, then
+imports them. This turns the calling process permanently into a trainer process.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from rl_agent.weights.base import WeightSender, WeightUpdate
 
 ALGORITHM: Final = "algorithm.json"
-"""File, within a checkpoint, of the state that the algorithm carries from step to step."""
+"""File in a checkpoint with the algorithm's state."""
 
 
 @dataclass(kw_only=True)
 class MegatronConfig(TrainerConfig):
-    """One trainer, spread over `data * tensor * pipeline * context` ranks."""
+    """Megatron-core trainer on `data * tensor * pipeline * context` ranks."""
 
     beta1: float = 0.9
     beta2: float = 0.95
@@ -45,11 +45,11 @@ class MegatronConfig(TrainerConfig):
     weight_decay: float = 0.0
     """Weight decay of matrices. Norms and biases never decay."""
     grad_clip: float = 1.0
-    """Largest norm of the whole gradient; 0 turns clipping off."""
+    """Maximum norm of the whole gradient; 0: no clipping."""
     threads: int = 0
-    """CPU threads of one rank; 0 leaves PyTorch's choice."""
+    """CPU threads per rank; 0: PyTorch's default."""
     timeout_s: float = 600.0
-    """Time that a rank waits for the others before it gives up."""
+    """Time that a rank waits for the others before it fails."""
 
     @override
     def build(self) -> MegatronTrainer:
@@ -73,9 +73,9 @@ class MegatronTrainer:
         self._networks: Networks | None = None
         self._writing: list[Writing] = []
         self.steps = 0
-        """Batches so far that changed the weights."""
+        """Number of batches that changed the weights."""
         self.version = 0
-        """Version of the weights last pushed or loaded. The engine samples with it."""
+        """Version of the weights last pushed or loaded, with which the engine samples."""
 
     def setup(
         self,
@@ -90,7 +90,7 @@ class MegatronTrainer:
         master_port: int = 0,
         local_rank: int = 0,
     ) -> None:
-        """Join the process group and build the model; its weights come from `model_folder`, or from `seed` if it has none.
+        """Join the process group and build the model, with weights from `model_folder`, or from `seed` if it has none.
 
         `master_address` and `master_port`: where rank 0 meets the others. `close` undoes it.
         """
@@ -145,7 +145,10 @@ class MegatronTrainer:
         return [flat[start + 1 : start + size] for start, size in zip(starts, lengths, strict=True)]
 
     def score(self, batch: TrainBatch, needs: frozenset[Need]) -> Scores:
-        """Return the batch's scores, with the missing ones of `needs` computed with the current weights: [T] float32 each."""
+        """Return the batch's scores.
+
+        Missing ones of `needs` are computed with the current weights: [T] float32 each.
+        """
         starts, lengths = batch.segment_starts(), batch.segment_lengths
         found = {
             need.value: self._joined().score(need, batch.tokens, starts, lengths)
@@ -175,7 +178,7 @@ class MegatronTrainer:
                 continue
             told, result = networks.train_policy(algorithm, ready, part, own, weights, version=self.version, lr=lr)
             passes.append(told)
-            if result.updated:  # otherwise only this minibatch has no signal: the others and the critic go on
+            if result.updated:  # otherwise only this minibatch has no signal
                 norms.append(result.grad_norm)
         networks.return_memory()
         self.steps += bool(norms)
@@ -184,11 +187,14 @@ class MegatronTrainer:
         return StepResult(metrics=_summary(passes, norms, lr, tried) | metrics, updated=bool(norms))
 
     def announce(self, sender: WeightSender, version: int) -> WeightUpdate | None:
-        """Let `sender` announce the weights to the engine, on rank 0. None if the engine fetches what was sent."""
+        """Let `sender` announce the weights to the engine, on rank 0.
+
+        Return None if the engine fetches the weights later.
+        """
         return sender.announce(self._joined().tensor_infos(), version) if self._is_first else None
 
     def push(self, sender: WeightSender, version: int) -> WeightUpdate | None:
-        """Send the current weights in Hugging Face names, from rank 0. None if `announce` has announced them."""
+        """Send the current weights in Hugging Face names, from rank 0. Return None if `announce` has announced them."""
         networks, update = self._joined(), None
         if self._is_first:
             update = sender.send(networks.named_tensors(), version)
@@ -198,7 +204,7 @@ class MegatronTrainer:
         return update
 
     def begin_save(self, folder: Path) -> None:
-        """Copy the state of a checkpoint (model, optimizer, schedule, random states), and write it while training goes on."""
+        """Copy the state of a checkpoint (model, optimizer, random states), and write it while training continues."""
         if self._writing:
             raise RuntimeError(
                 f"begin_save({folder}): the last checkpoint is still being written. Call finish_save first."
@@ -279,9 +285,10 @@ def _explained_variance(values: Float32, goals: Float32, batch: TrainBatch) -> f
 
 
 def _summary(passes: Sequence[Mapping[str, float]], norms: Sequence[float], lr: float, tried: int) -> dict[str, float]:
-    """Return means over the passes. The gap to the sampler comes from the first pass alone, before the first optimizer step.
+    """Return means over the passes.
 
-    `train/skipped`: the share of the `tried` minibatches that gave no optimizer step.
+    The gap to the sampler comes from the first pass alone, before the first optimizer step. `train/skipped`: the share
+    of the `tried` minibatches that gave no optimizer step.
     """
     metrics = {"train/lr": lr, "train/skipped": 1 - len(norms) / tried}
     if norms:

@@ -109,14 +109,14 @@ def transformer_config(shape: ModelShape, config: MegatronConfig, device: torch.
 
 
 def _mixture(shape: ModelShape, config: MegatronConfig, *, fused: bool) -> dict[str, Any]:
-    """Return Megatron's options for a mixture of experts, without a balancing loss: the algorithm alone defines the loss."""
+    """Return Megatron's options for experts, without a balancing loss, since the algorithm alone defines the loss."""
     if shape.experts is None:
         return {}
     return {
         "num_moe_experts": shape.experts.count,
         "moe_router_topk": shape.experts.chosen,
         "moe_ffn_hidden_size": shape.experts.ffn,
-        # softmax over the chosen ones is softmax over all, normalised
+        # softmax over the chosen experts equals the normalized softmax over all
         "moe_router_pre_softmax": not shape.experts.normalised,
         "moe_router_load_balancing_type": "none",
         "moe_router_dtype": "fp32",

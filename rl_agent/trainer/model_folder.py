@@ -13,7 +13,7 @@ from rl_agent.errors import ConfigError
 
 @dataclass(kw_only=True)
 class ModelFolderConfig(ModelConfig):
-    """A Hugging Face folder of the user's."""
+    """Model in a local Hugging Face folder."""
 
     @override
     def build(self) -> ModelFolder:
@@ -21,7 +21,7 @@ class ModelFolderConfig(ModelConfig):
 
 
 class ModelFolder:
-    """Provides `model.path`."""
+    """Provider of `model.path`."""
 
     def __init__(self, config: ModelFolderConfig) -> None:
         self._config = config
@@ -30,9 +30,10 @@ class ModelFolder:
         """Return the folder. Raises ConfigError if it is not set or holds no model."""
         if self._config.path is None:
             raise ConfigError(
-                f"model={self._config.name} needs model.path=<folder in Hugging Face layout>; nothing is downloaded at run time"
+                f"model.path: null, but model={self._config.name} needs it. Set it to a Hugging Face folder; "
+                "nothing is downloaded at run time."
             )
         folder = Path(self._config.path)
         if not (folder / "config.json").is_file():
-            raise ConfigError(f"model.path={folder} holds no config.json")
+            raise ConfigError(f"model.path={folder}: config.json not found. Set it to a Hugging Face folder.")
         return folder

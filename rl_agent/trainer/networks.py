@@ -1,4 +1,7 @@
-"""The networks of one trainer rank: the policy with its optimizer, the critic, and the frozen policies. Imports Megatron."""
+"""The networks of one trainer rank: the policy with its optimizer, the critic, and the frozen policies.
+
+Imports Megatron.
+"""
 
 from __future__ import annotations
 
@@ -42,12 +45,15 @@ CRITIC: Final = "critic"
 
 
 class Networks:
-    """Everything of a rank that lives on its device. All ranks call every method together."""
+    """Networks of a rank on its device. All ranks call every method together."""
 
     def __init__(
         self, config: MegatronConfig, place: RankLayout, *, model_folder: Path, algorithm: Algorithm, seed: int
     ) -> None:
-        """Join the process group and build the networks. The weights come from `model_folder`, or from `seed` if it has none."""
+        """Join the process group and build the networks.
+
+        The weights come from `model_folder`, or from `seed` if it has none.
+        """
         cpu.patch_megatron()
         self._config = config
         self._shape = read_shape(model_folder)
@@ -82,7 +88,10 @@ class Networks:
         version: int,
         lr: float,
     ) -> tuple[Mapping[str, float], UpdateResult]:
-        """Train the policy on one minibatch. `own`: positions of its tokens in the whole batch. `weights`: [t] of each token."""
+        """Train the policy on one minibatch.
+
+        `own`: positions of its tokens in the whole batch. `weights`: [t] of each token.
+        """
         zero_gradients(self._wrapped, self._optimizer)
         target = targets(ready, part, own, weights, version=version, device=self._device)
         metrics = train_pass(self._policy, part, target, algorithm)
@@ -106,7 +115,7 @@ class Networks:
         return named_tensors(self._wrapped.module, self._table, self._shape)
 
     def pass_tensors(self) -> None:
-        """Take part in the iteration of another rank over `named_tensors`."""
+        """Take part in another rank's iteration over `named_tensors`."""
         deque(self.named_tensors(), maxlen=0)
 
     def tensor_infos(self) -> list[TensorInfo]:
@@ -119,7 +128,10 @@ class Networks:
         ]
 
     def write(self, folder: Path) -> None:
-        """Write the weights as safetensors. Tensors beside the language model are copied unchanged from the model folder."""
+        """Write the weights as safetensors.
+
+        Tensors outside the language model are copied unchanged from the model folder.
+        """
         if dist.get_rank() == 0:
             stored = TensorFolder(self._model_folder)
             beside = ((name, stored[name]) for name in stored.names if name.startswith(NOT_TRAINED))
@@ -129,7 +141,10 @@ class Networks:
         dist.barrier()
 
     def begin_save(self, folder: Path, counters: checkpoint.StepCounters, files: Mapping[str, bytes]) -> list[Writing]:
-        """Copy weights and optimizers, and begin to write them. `files`: name -> content, written beside them by rank 0."""
+        """Copy weights and optimizers, and begin to write them.
+
+        `files`: name -> content, written beside them by rank 0.
+        """
         with disk_errors_named(folder):
             writing = [checkpoint.begin(folder, self._wrapped, self._optimizer, counters)]
             if self._critic is not None:
@@ -169,7 +184,10 @@ class Networks:
         )
 
     def _scoring_networks(self, algorithm: Algorithm, model_folder: Path) -> dict[Need, PipelinedModel]:
-        """Return the model of each score. Frozen policies are loaded here, without gradients and without an optimizer."""
+        """Return the model of each score.
+
+        Frozen policies are loaded here, without gradients and without an optimizer.
+        """
         found = {Need.OLD_LOGPROBS: self._policy}
         if self._critic is not None:
             found[Need.VALUES] = self._critic.network
@@ -178,7 +196,8 @@ class Networks:
             folder = Path(chosen) if chosen else model_folder
             if read_shape(folder) != self._shape:
                 raise ConfigError(
-                    f"{folder} (for {need}): the architecture differs from that of the policy in {model_folder}. Use a model of the same one."
+                    f"{folder} (for {need}): the architecture differs from that of the policy in {model_folder}. "
+                    "Use a model of the same architecture."
                 )
             found[need] = self._network_of(self._loaded_model(folder).requires_grad_(requires_grad=False).eval())
         return found

@@ -32,7 +32,10 @@ class UpdateResult:
 
 
 def wrap_model(model: Any, config: MegatronConfig) -> Any:
-    """Wrap the model with gradient buffers that are summed, not averaged, over its copies. Token weights do the normalization."""
+    """Wrap the model with gradient buffers that are summed, not averaged, over its copies.
+
+    Token weights do the normalization.
+    """
     wrapped = DistributedDataParallel(
         get_model_config(model),
         DistributedDataParallelConfig(
@@ -46,14 +49,14 @@ def wrap_model(model: Any, config: MegatronConfig) -> Any:
 
 
 def _finalize(models: list[Any], _num_tokens: Any, **groups: Any) -> None:
-    """Run Megatron's own finalization without its division by the number of tokens: token weights are normalized already."""
+    """Run Megatron's finalization without its division by the number of tokens, as token weights are normalized."""
     finalize_model_grads(models, None, **groups)
 
 
 def build_optimizer(wrapped: Any, config: MegatronConfig) -> Any:
     """Build Adam over the wrapped model. `update` sets the learning rate of each step. Raises ConfigError."""
     if config.optimizer_offload > 0.0 and not torch.cuda.is_available():
-        raise ConfigError("trainer.optimizer_offload takes load off a GPU, and there is none here; set it to 0")
+        raise ConfigError(f"trainer.optimizer_offload={config.optimizer_offload}: no GPU found. Set it to 0.")
     options = optimizer_options(config)
     return get_megatron_optimizer(options, [wrapped], get_standard_config_overrides(options))
 
@@ -77,7 +80,7 @@ def optimizer_options(config: MegatronConfig) -> OptimizerConfig:
         optimizer_cpu_offload=offloaded,
         optimizer_offload_fraction=config.optimizer_offload,
         overlap_cpu_optimizer_d2h_h2d=offloaded,
-        use_precision_aware_optimizer=offloaded,  # Megatron offers the one with the other only
+        use_precision_aware_optimizer=offloaded,  # Megatron requires it for offloading
     )
 
 

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 
 def give_hidden_states(model: Any) -> None:
-    """Make the last stage return the input of its output layer. The layer keeps its weight and position in the model."""
+    """Make the last stage return the input of its output layer.
+
+    The layer keeps its weight and position in the model.
+    """
     if model.post_process:
         model.output_layer.forward = lambda hidden, **_unused: (hidden, None)
 
@@ -37,10 +40,10 @@ def predictions(
     chunk: int,
     sequence_parallel: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """[t, H] hidden states, [t] int64 labels -> [t] float32 log-probabilities, and entropies in nats.
+    """Return log-probabilities and entropies in nats: [t, H] hidden states, [t] int64 labels -> [t] float32 each.
 
-    `chunk`: predictions whose logits exist at a time; if there are more, the backward pass computes them again. With
-    `sequence_parallel` each tensor-parallel rank brings its part of the hidden states.
+    `chunk`: number of predictions whose logits exist at a time. If there are more, the backward pass recomputes them.
+    With `sequence_parallel`, each tensor-parallel rank has a part of the hidden states.
     """
     tied = model.share_embeddings_and_output_weights
     weight = model.shared_embedding_or_output_weight() if tied else model.output_layer.weight

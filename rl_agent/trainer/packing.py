@@ -24,9 +24,9 @@ ALONE: Final = Shards()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MicroBatch:
-    """`t` predictions: every token of some segments but the last predicts the one after it.
+    """Micro-batch of `t` predictions. Each token of a segment, except the last, predicts the next one.
 
-    Among ranks that share it (`shards`), each holds the inputs of `h` predictions; the algorithm sees all `t` of them.
+    Each rank that shares the micro-batch (`shards`) holds the inputs of `h` predictions. The algorithm sees all `t`.
     """
 
     inputs: torch.Tensor
@@ -36,7 +36,7 @@ class MicroBatch:
     labels: torch.Tensor
     """[h] int64."""
     index: torch.Tensor
-    """[t] int64: position of each label in the batch's [T] arrays; 0, which never trains, for padding."""
+    """[t] int64: position of each label in the batch's [T] arrays. Padding has 0, which never trains."""
     segment: torch.Tensor
     """[t] int64: number of the segment within the micro-batch."""
     sequences: PackedSequences
@@ -50,7 +50,10 @@ def micro_batch(
     device: torch.device,
     shards: Shards = ALONE,
 ) -> MicroBatch:
-    """Pack `segments` of the flat `tokens`. Without segments, pack one prediction, to which the caller gives no weight."""
+    """Pack `segments` of the flat `tokens`.
+
+    Without segments, pack one prediction, to which the caller gives no weight.
+    """
     sizes = [int(lengths[s]) - 1 for s in segments] or [1]
     begins = [int(starts[s]) for s in segments] or [0]
     padded = shards.padded(sizes)

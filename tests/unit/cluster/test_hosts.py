@@ -136,8 +136,8 @@ async def test_an_ssh_command_that_does_not_exist_is_named(fake: Fake) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "say what to do"),
-        (["start"], "say what to do"),
+        ([], "no valid command given. Use up, down or status."),
+        (["start"], "no valid command given. Use up, down or status."),
         (["up", "host=a"], "Did you mean hosts="),
         (["up", "hosts=a", "port=many"], "port"),
     ],

@@ -32,7 +32,7 @@ def test_a_node_that_cannot_take_part_is_told_why_and_what_to_do(changes: dict[s
     for message, word in zip(found, words, strict=True):
         assert word in message
         assert "node 10.0.0.3" in message
-        assert any(fix in message for fix in ("Put it on", "Run the same version", "Install this one"))
+        assert any(fix in message for fix in ("Put it on", "Use the same version", "Install the same version"))
 
 
 def test_the_code_is_told_apart_by_its_content_and_its_names(tmp_path: Path) -> None:

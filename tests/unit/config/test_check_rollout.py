@@ -45,5 +45,5 @@ def test_held_out_tasks_are_those_of_the_data_as_the_job_changes_it() -> None:
     known = [task.task_id for task in toy_held_out_tasks(config.data.kinds)[:5]]
     assert [task.task_id for task in held_out_tasks(config, config.job)] == known
     wrong = composed("job.eval_tasks=5", "job.eval_data={splitt: held_out}")
-    with pytest.raises(ConfigError, match=r"job.eval_data does not fit data.*splitt"):
+    with pytest.raises(ConfigError, match=r"job\.eval_data: does not fit data.*splitt"):
         held_out_tasks(wrong, wrong.job)

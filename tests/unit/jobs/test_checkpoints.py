@@ -39,7 +39,7 @@ def test_a_run_folder_is_its_model_or_while_it_has_none_its_newest_checkpoint(ru
 
 
 def test_what_is_no_policy_is_refused_with_what_would_be_one(run: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"job\.checkpoint=.*nowhere: there is no such folder"):
+    with pytest.raises(ConfigError, match=r"job\.checkpoint=.*nowhere: folder not found"):
         resolve(tmp_path / "nowhere")
     with pytest.raises(ConfigError, match=r"not a Hugging Face folder.*Name <run folder>"):
         resolve(run / "checkpoints")

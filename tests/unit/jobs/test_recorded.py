@@ -71,7 +71,7 @@ def model(tmp_path: Path) -> Path:
 
 
 def test_a_run_folder_that_is_missing_or_has_no_records_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"data\.replay=.*nowhere: there is no such run folder"):
+    with pytest.raises(ConfigError, match=r"data\.replay=.*nowhere: run folder not found"):
         require_recorded(tmp_path / "nowhere", "data.replay")
     with pytest.raises(ConfigError, match=r"no recorded rollouts.*rollout\.save=all"):
         require_recorded(tmp_path, "data.replay")

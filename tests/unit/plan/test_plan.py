@@ -263,8 +263,8 @@ def test_a_recipe_passes_check_and_is_planned_without_a_gpu(
     for part in (
         "memory of one trainer rank",
         "key-value cache",
-        "sandbox-hours a step",
-        "steps an hour",
+        "sandbox-hours per step",
+        "steps per hour",
         "processes:",
     ):
         assert part in shown
@@ -304,4 +304,4 @@ def test_the_embedded_default_is_planned(tmp_path: Path, capsys: pytest.CaptureF
     config = composed("job=plan")
     assert check(config) == []
     config.job.run(config, RunFolder(tmp_path))
-    assert "no GPU: in main memory" in capsys.readouterr().out
+    assert "no GPU: in CPU memory" in capsys.readouterr().out

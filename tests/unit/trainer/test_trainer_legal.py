@@ -44,11 +44,17 @@ def shape(folder: Path, model: dict[str, Any]) -> ModelShape:
 @pytest.mark.parametrize(
     ("layout", "reason"),
     [
-        ({"data_parallel": 0}, "data_parallel is 0"),
-        ({"sequence_parallel": True}, "set trainer.tensor_parallel > 1"),
-        ({"optimizer_offload": 1.5, "distributed_optimizer": True}, "between 0 and 1"),
-        ({"optimizer_offload": 0.5}, "needs trainer.distributed_optimizer=true"),
-        ({"expert_parallel": 2}, "must divide data_parallel x tensor_parallel x context_parallel = 1"),
+        ({"data_parallel": 0}, "trainer.data_parallel=0: less than 1"),
+        ({"sequence_parallel": True}, "Set trainer.tensor_parallel > 1"),
+        (
+            {"optimizer_offload": 1.5, "distributed_optimizer": True},
+            "trainer.optimizer_offload=1.5: not a fraction. Set it between 0 and 1",
+        ),
+        ({"optimizer_offload": 0.5}, "trainer.optimizer_offload=0.5: needs trainer.distributed_optimizer=true"),
+        (
+            {"expert_parallel": 2},
+            "trainer.expert_parallel=2: must divide data_parallel x tensor_parallel x context_parallel = 1",
+        ),
     ],
 )
 def test_what_no_model_can_have_is_refused(layout: dict[str, Any], reason: str) -> None:
@@ -59,15 +65,23 @@ def test_what_no_model_can_have_is_refused(layout: dict[str, Any], reason: str) 
 @pytest.mark.parametrize(
     ("model", "layout", "reason"),
     [
-        (TINY, {"pipeline_parallel": 3}, "does not divide the model's 2 layers"),
-        (TINY, {"tensor_parallel": 3}, "does not divide the model's 4 attention heads"),
-        (TINY, {"tensor_parallel": 4}, "does not divide the model's 2 key-value heads"),
+        (TINY, {"pipeline_parallel": 3}, "trainer.pipeline_parallel=3: does not divide the model's 2 layers"),
+        (TINY, {"tensor_parallel": 3}, "trainer.tensor_parallel=3: does not divide the model's 4 attention heads"),
+        (TINY, {"tensor_parallel": 4}, "trainer.tensor_parallel=4: does not divide the model's 2 key-value heads"),
         (TINY | {"intermediate_size": 97}, {"tensor_parallel": 2}, "the width 97 of the model's MLP"),
         (TINY, {"data_parallel": 2, "expert_parallel": 2}, "the model has no experts"),
         (EXPERTS, {"data_parallel": 4, "expert_parallel": 4}, "does not divide the model's 6 experts"),
         (EXPERTS, {"tensor_parallel": 2}, "needs trainer.sequence_parallel=true"),
-        (HYBRID, {"context_parallel": 2}, "cannot spread linear attention over a sequence"),
-        (HYBRID, {"tensor_parallel": 2}, "does not divide the 1 key heads of linear attention"),
+        (
+            HYBRID,
+            {"context_parallel": 2},
+            "context_parallel=2: linear-attention layers do not support context parallelism",
+        ),
+        (
+            HYBRID,
+            {"tensor_parallel": 2},
+            "trainer.tensor_parallel=2: does not divide the 1 key heads of linear attention",
+        ),
     ],
 )
 def test_what_this_model_cannot_have_is_refused(
