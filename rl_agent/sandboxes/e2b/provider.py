@@ -20,9 +20,8 @@ from typing_extensions import override
 
 from rl_agent import secrets
 from rl_agent.config.plug_in import Problem, at_least
-from rl_agent.config.sandbox import Network, RemoteSandboxConfig
+from rl_agent.config.sandbox import Network, RemoteSandboxConfig, is_loopback
 from rl_agent.errors import ConfigError, ImageError
-from rl_agent.ports import is_loopback
 from rl_agent.sandboxes.base import Limits, SandboxLostError, limits_of
 from rl_agent.sandboxes.e2b.remote import E2BRemote, Endpoint
 from rl_agent.sandboxes.gateway.wire import ASSETS_KEY, LIMITS_KEY

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aiohttp import web
 
+from rl_agent.config.sandbox import is_loopback
 from rl_agent.errors import ConfigError
-from rl_agent.ports import is_loopback
 from rl_agent.sandboxes.gateway.assets import AssetStore
 from rl_agent.sandboxes.gateway.boxes import Boxes, refusing
 from rl_agent.sandboxes.gateway.control import ControlPlane
