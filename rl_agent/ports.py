@@ -1,8 +1,7 @@
-"""Reservation of ports until their server binds them, and a check for loopback hosts."""
+"""Reservation of ports until their server binds them."""
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 from typing import Final
 
@@ -34,15 +33,3 @@ def hold_port(host: str, port: int = 0, *, key: str = "") -> socket.socket:
 def number(held: socket.socket) -> int:
     """Return the port of a socket."""
     return int(held.getsockname()[1])
-
-
-def is_loopback(host: str | None) -> bool:
-    """Return whether a host name is loopback."""
-    if host is None:
-        return False
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rl_agent.config.plug_in import Problem, at_least
-from rl_agent.ports import is_loopback
+from rl_agent.config.sandbox import is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

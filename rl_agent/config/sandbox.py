@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -9,7 +10,6 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from rl_agent.config.plug_in import PlugInConfig, Problem, at_least
-from rl_agent.ports import is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,3 +90,15 @@ class RemoteSandboxConfig(SandboxConfig, base=True):
                 f"{bound}: the adapter listens on loopback only, but {sandboxes} connect to {self.advertise_host}.",
                 "Set adapter.bind_host=0.0.0.0.",
             )
+
+
+def is_loopback(host: str | None) -> bool:
+    """Return whether a host name is loopback."""
+    if host is None:
+        return False
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

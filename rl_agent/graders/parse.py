@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rl_agent.errors import GraderError, SandboxError
-from rl_agent.sandboxes.local.bubblewrap import program
+from rl_agent.sandboxes.local.boot import bubblewrap
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -144,6 +144,6 @@ def _box(bwrap: str, folder: Path) -> list[str]:
 
 def _bubblewrap() -> str | None:
     try:
-        return program()
+        return bubblewrap()
     except SandboxError:
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from rl_agent.errors import SandboxError
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from rl_agent.config.sandbox import Network, SandboxConfig
+
+STDERR_SHOWN: Final = 2000
 
 
 class SandboxLostError(SandboxError):
@@ -59,6 +61,28 @@ class ExecResult:
     stderr: bytes
     timed_out: bool = False
     seconds: float = 0.0
+
+
+def require_sources(assets: Sequence[Asset]) -> None:
+    """Raise SandboxError for an asset whose file or folder does not exist."""
+    for asset in assets:
+        if not asset.source.exists():
+            raise SandboxError(f"asset {asset.source} (for {asset.target} in the sandbox): file not found")
+
+
+def absolute(path: str) -> str:
+    """Return a path in a sandbox; raise SandboxError if it is relative."""
+    if not path.startswith("/"):
+        raise SandboxError(f"a path in a sandbox must be absolute, got {path!r}")
+    return path
+
+
+def require_success(result: ExecResult, cmd: str, *, sandbox: str, timeout: float) -> None:
+    """Raise SandboxError, with the end of what the command printed, if it failed or timed out."""
+    if result.exit_code != 0:
+        what = f"ran longer than {timeout:g} s" if result.timed_out else f"ended with {result.exit_code}"
+        shown = (result.stderr or result.stdout)[-STDERR_SHOWN:].decode(errors="replace")
+        raise SandboxError(f"in sandbox {sandbox}, `{cmd[:200]}` {what}: {shown}")
 
 
 class Sandbox(Protocol):

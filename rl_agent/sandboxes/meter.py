@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rl_agent.errors import RlAgentError
 
@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from rl_agent.config.sandbox import Network
-    from rl_agent.sandboxes.base import Asset, ExecResult, Limits, Sandbox, SandboxProvider
+    from rl_agent.sandboxes.base import ExecResult, Sandbox, SandboxProvider
 
 
 class Meter:
@@ -59,23 +58,11 @@ class MeteredProvider:
         self._meter = meter
 
     @asynccontextmanager
-    async def boot(
-        self,
-        image: str,
-        *,
-        assets: Sequence[Asset] = (),
-        lifetime_s: float,
-        network: Network | None = None,
-        limits: Limits | None = None,
-        labels: Mapping[str, str] | None = None,
-    ) -> AsyncIterator[MeteredSandbox]:
+    async def boot(self, image: str, **options: Any) -> AsyncIterator[MeteredSandbox]:
         """See `SandboxProvider.boot`."""
-        booting = self._provider.boot(
-            image, assets=assets, lifetime_s=lifetime_s, network=network, limits=limits, labels=labels
-        )
         async with AsyncExitStack() as stack:
             with self._meter.timed("boot"):
-                sandbox = await stack.enter_async_context(booting)
+                sandbox = await stack.enter_async_context(self._provider.boot(image, **options))
             yield MeteredSandbox(sandbox, self._meter)
             with self._meter.timed("teardown"):
                 await stack.aclose()
@@ -97,37 +84,23 @@ class MeteredSandbox:
         """See `Sandbox.id`."""
         return self._sandbox.id
 
-    async def exec(
-        self,
-        cmd: str,
-        *,
-        user: str = "agent",
-        env: Mapping[str, str] | None = None,
-        cwd: str | None = None,
-        stdin: bytes | None = None,
-        timeout: float,
-        check: bool = False,
-    ) -> ExecResult:
+    async def exec(self, cmd: str, **options: Any) -> ExecResult:
         """See `Sandbox.exec`."""
         with self._meter.timed("exec"):
-            result = await self._sandbox.exec(
-                cmd, user=user, env=env, cwd=cwd, stdin=stdin, timeout=timeout, check=check
-            )
+            result = await self._sandbox.exec(cmd, **options)
         if result.timed_out:
             self._meter.count("exec_timeouts")
         return result
 
-    async def write_file(
-        self, path: str, content: bytes | str | Path, *, user: str = "agent", mode: int | None = None
-    ) -> None:
+    async def write_file(self, path: str, content: bytes | str | Path, **options: Any) -> None:
         """See `Sandbox.write_file`."""
         with self._meter.timed("write"):
-            await self._sandbox.write_file(path, content, user=user, mode=mode)
+            await self._sandbox.write_file(path, content, **options)
 
-    async def read_file(self, path: str, *, user: str = "agent", max_bytes: int | None = None) -> bytes:
+    async def read_file(self, path: str, **options: Any) -> bytes:
         """See `Sandbox.read_file`."""
         with self._meter.timed("read"):
-            return await self._sandbox.read_file(path, user=user, max_bytes=max_bytes)
+            return await self._sandbox.read_file(path, **options)
 
     async def expose(self, port: int) -> str:
         """See `Sandbox.expose`."""

@@ -8,8 +8,8 @@ and capabilities, less those for devices and raw packets, and no gain from setui
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
-import logging
 import math
 import re
 import time
@@ -26,23 +26,22 @@ from typing_extensions import override
 from rl_agent.config.plug_in import Problem
 from rl_agent.config.sandbox import Network, RemoteSandboxConfig
 from rl_agent.errors import ConfigError, ImageError, SandboxError
-from rl_agent.sandboxes.base import limits_of
-from rl_agent.sandboxes.docker.ports import Ports
+from rl_agent.sandboxes.base import limits_of, require_sources
 from rl_agent.sandboxes.docker.remote import DockerRemote, remove
-from rl_agent.sandboxes.pool import BootGate
+from rl_agent.sandboxes.scripted.boots import Boots
 from rl_agent.sandboxes.scripted.failures import Failure, again, failure_of
 from rl_agent.sandboxes.scripted.sandbox import ScriptedSandbox
-from rl_agent.sandboxes.state import LABEL, LiveRecords, state_folder
+from rl_agent.sandboxes.state import LABEL
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 
+    from aiodocker.containers import DockerContainer
+
     from rl_agent.config.schema import Config
     from rl_agent.sandboxes.base import Asset, Limits
 
-log = logging.getLogger(__name__)
 DROPPED: Final = ("MKNOD", "NET_RAW")
-END_S: Final = 60.0
 ALREADY: Final = "already in use"
 IMAGE: Final = re.compile(r"\w+(?:(?:[./:@]|-+)\w+)*")
 PULL_STATUSES: Final = {
@@ -116,9 +115,7 @@ class DockerProvider:
             raise ConfigError(f"sandbox.url={config.url} is neither unix:///path/to/socket nor http://host:port")
         self._config = config
         self._version = ""
-        folder = state_folder(config.state_dir) / "docker"
-        self._records = LiveRecords(folder / "live")
-        self._gate = BootGate(folder / "boots", concurrency=config.boot_concurrency, per_s=config.boots_per_s)
+        self._boots = Boots(config, "docker")
         self._images: set[str] = set()
         self._pulling: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
@@ -134,12 +131,10 @@ class DockerProvider:
         labels: Mapping[str, str] | None = None,
     ) -> AsyncIterator[ScriptedSandbox]:
         """See `SandboxProvider.boot`."""
-        for asset in assets:
-            if not asset.source.exists():
-                raise SandboxError(f"the asset {asset.source} (for {asset.target} in the sandbox) does not exist")
+        require_sources(assets)
         async with await self._connect() as docker:
             await self._require_image(docker, image)
-            label = self._records.of_boot()
+            label = self._boots.records.of_boot()
             order = _Order(
                 docker=docker,
                 image=image,
@@ -150,16 +145,19 @@ class DockerProvider:
                 labels=labels or {},
                 assets=assets,
             )
-            try:
-                name = await self._boot(order)
-                address = self._address(order.network)
-                async with Ports(
-                    docker.containers.container(name), address=address, local=self._config.is_local
-                ) as ports:
-                    yield await self._ready(order, name, ports)
-            finally:
-                # A cancelled caller waits too: a container that is left costs until its lifetime is over.
-                await asyncio.shield(self._finish(docker, label))
+            end = functools.partial(self._remove_labelled, docker, label)
+            async with self._boots.recorded(label, end):
+                container = await self._boots.first(functools.partial(self._start, order), end)
+                async with self._remote(container, order) as remote:
+                    yield await self._ready(order, remote)
+
+    def _remote(self, container: DockerContainer, order: _Order) -> DockerRemote:
+        return DockerRemote(
+            container,
+            address=self._address(order.network),
+            local=self._config.is_local,
+            timeout_s=self._config.request_timeout_s,
+        )
 
     def _address(self, network: Network) -> str | None:
         """How a sandbox names this machine; None: not at all, ports are carried."""
@@ -229,25 +227,9 @@ class DockerProvider:
             "sandbox.pull=true, or correct the task's image."
         )
 
-    async def _boot(self, order: _Order) -> str:
-        """A running container's name, in turn with others; one that fails on the way is removed and another one tried."""
-        failed = SandboxError("no boot was tried")
-        for number in range(self._config.boot_retries + 1):
-            name = f"rl_agent-{order.label}-{number}"
-            try:
-                async with self._gate.turn(), asyncio.timeout(self._config.boot_timeout_s):
-                    await self._start(order, name)
-                    return name
-            except TimeoutError as error:
-                failed = SandboxError(f"the sandbox was not ready within {self._config.boot_timeout_s:g} s")
-                failed.__cause__ = error
-            except SandboxError as error:
-                failed = error
-            await self._end(order.docker, order.label)
-            log.info("boot %d of %d failed: %s", number + 1, self._config.boot_retries + 1, failed)
-        raise failed
+    async def _start(self, order: _Order, number: int) -> DockerContainer:
+        name = f"rl_agent-{order.label}-{number}"
 
-    async def _start(self, order: _Order, name: str) -> None:
         async def create() -> None:
             try:
                 await _to_its_end(order.docker.containers.create(self._body(order), name=name))
@@ -260,6 +242,7 @@ class DockerProvider:
         )
         container = order.docker.containers.container(name)
         await again(container.start, what=f"the start of container {name}", retries=self._config.request_retries)
+        return container
 
     def _body(self, order: _Order) -> dict[str, Any]:
         limits = order.limits
@@ -290,9 +273,7 @@ class DockerProvider:
             "HostConfig": {name: value for name, value in host.items() if value is not None},
         }
 
-    async def _ready(self, order: _Order, name: str, ports: Ports) -> ScriptedSandbox:
-        container = order.docker.containers.container(name)
-        remote = DockerRemote(container, ports=ports, timeout_s=self._config.request_timeout_s)
+    async def _ready(self, order: _Order, remote: DockerRemote) -> ScriptedSandbox:
         sandbox = ScriptedSandbox(
             remote,
             deadline=time.monotonic() + order.lifetime_s,
@@ -303,24 +284,10 @@ class DockerProvider:
             async with asyncio.timeout(self._config.boot_timeout_s):
                 await sandbox.set_up()
         except TimeoutError:
-            raise SandboxError(f"sandbox {name} was not ready within {self._config.boot_timeout_s:g} s") from None
+            raise SandboxError(f"sandbox {remote.id} was not ready within {self._config.boot_timeout_s:g} s") from None
         for asset in () if self._config.is_local else order.assets:
             await sandbox.put_asset(asset)
         return sandbox
-
-    async def _finish(self, docker: Docker, label: str) -> None:
-        if await self._end(docker, label):
-            self._records.forget(label)
-
-    async def _end(self, docker: Docker, label: str) -> bool:
-        """Remove the containers of one boot's tries; whether none is left. The next start tries again where one is."""
-        try:
-            async with asyncio.timeout(END_S):
-                await self._remove_labelled(docker, label)
-                return True
-        except (TimeoutError, SandboxError) as error:
-            log.warning("container rl_agent-%s was not removed (%s); it ends with its lifetime", label, error)
-            return False
 
     async def _remove_labelled(self, docker: Docker, label: str) -> int:
         async def remove_all() -> int:
@@ -332,11 +299,11 @@ class DockerProvider:
     async def sweep(self) -> int:
         """Remove the containers of this machine's processes that are gone; returns how many there were."""
         count = 0
-        if orphans := self._records.orphans():
+        if orphans := self._boots.records.orphans():
             async with await self._connect() as docker:
                 for label in orphans:
                     count += await self._remove_labelled(docker, label)
-                    self._records.forget(label)
+                    self._boots.records.forget(label)
         return count
 
 

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
+import os
+import socket
 import tarfile
+from contextlib import AsyncExitStack
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 from aiodocker import DockerError
 
+from rl_agent.errors import SandboxError
+from rl_agent.sandboxes.local.forward import Forward
+from rl_agent.sandboxes.local.helper import Helper, HelperError
 from rl_agent.sandboxes.scripted.failures import Failure, failure_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
+    from types import TracebackType
 
     from aiodocker.containers import DockerContainer
     from aiodocker.execs import Exec
 
-    from rl_agent.sandboxes.docker.ports import Ports
 
 CHUNK_BYTES: Final = 1 << 20
 SLOWEST_BYTES_PER_S: Final = 1 << 20
@@ -34,13 +41,28 @@ ENDING_S: Final = 3.0
 
 
 class DockerRemote:
-    """See `Remote`."""
+    """See `Remote`. Async context: the forwarded ports close at its end.
 
-    def __init__(self, container: DockerContainer, *, ports: Ports, timeout_s: float) -> None:
+    A container without a network has only its own loopback. If the service is on this machine and this process is root, it
+    listens there and forwards connections to the exposed port. The container reaches nothing else.
+    """
+
+    def __init__(self, container: DockerContainer, *, address: str | None, local: bool, timeout_s: float) -> None:
+        """`address`: the name under which the container reaches this machine; None: ports are forwarded. `local`: see the class."""
         self._container = container
-        self._ports = ports
+        self._address = address
+        self._local = local
         self._timeout_s = timeout_s
         self._ids: dict[str, tuple[int, int]] = {}
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> DockerRemote:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
 
     @property
     def id(self) -> str:
@@ -89,11 +111,49 @@ class DockerRemote:
 
     async def expose(self, port: int) -> str:
         """See `Remote.expose`."""
-        return await self._ports.expose(port)
+        if self._address is not None:
+            return f"http://{self._address}:{port}"
+        forward = Forward(port)
+        await forward.start(await self._listener(port))
+        self._stack.push_async_callback(forward.close)
+        return f"http://127.0.0.1:{port}"
+
+    async def _listener(self, port: int) -> socket.socket:
+        """Listens in the container's network namespace."""
+        found = await self._container.show()
+        pid = int(found["State"]["Pid"])
+        if not self._local or os.geteuid() != 0 or not _is_ours(pid, str(found["Id"])):
+            raise SandboxError(
+                f"container {self._container.id} cannot be given a port of this machine: that needs root and a Docker on this machine. "
+                "Remedy: set adapter.advertise_host to a name of this machine that containers reach, sandbox.container_network to a "
+                "network of Docker's, adapter.bind_host=0.0.0.0 and adapter.port."
+            )
+        pidfd = os.pidfd_open(pid)
+        helper = Helper()
+        try:
+            call = helper.call({"op": "listen", "port": port}, [pidfd])
+            try:
+                listener = socket.socket(fileno=(await call.answer()).fds[0])
+            finally:
+                call.close()
+        except (HelperError, IndexError) as error:
+            raise SandboxError(f"cannot listen on port {port} in container {self._container.id}: {error}") from error
+        finally:
+            os.close(pidfd)
+            helper.stop()
+        listener.setblocking(False)
+        return listener
 
     async def remove(self) -> object:
         """See `Remote.remove`."""
         return await remove(self._container)
+
+
+def _is_ours(pid: int, container: str) -> bool:
+    """Whether process `pid` of this machine is the container's: a Docker behind a socket may be in a virtual machine."""
+    with contextlib.suppress(OSError):
+        return pid > 0 and container in Path(f"/proc/{pid}/cgroup").read_text()
+    return False
 
 
 def _size(content: bytes | Path) -> int:

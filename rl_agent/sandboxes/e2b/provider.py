@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
+import functools
 import inspect
 import json
-import logging
 import math
 import shlex
 import sys
@@ -21,17 +20,15 @@ from typing_extensions import override
 
 from rl_agent import secrets
 from rl_agent.config.plug_in import Problem, at_least
-from rl_agent.config.sandbox import Network, RemoteSandboxConfig
-from rl_agent.errors import ConfigError, ImageError, SandboxError
-from rl_agent.ports import is_loopback
+from rl_agent.config.sandbox import Network, RemoteSandboxConfig, is_loopback
+from rl_agent.errors import ConfigError, ImageError
 from rl_agent.sandboxes.base import Limits, SandboxLostError, limits_of
-from rl_agent.sandboxes.e2b.endpoint import Endpoint
-from rl_agent.sandboxes.e2b.remote import E2BRemote
+from rl_agent.sandboxes.e2b.remote import E2BRemote, Endpoint
 from rl_agent.sandboxes.gateway.wire import ASSETS_KEY, LIMITS_KEY
-from rl_agent.sandboxes.pool import BootGate
+from rl_agent.sandboxes.scripted.boots import Boots
 from rl_agent.sandboxes.scripted.failures import Failure, again, failure_of
 from rl_agent.sandboxes.scripted.sandbox import ScriptedSandbox
-from rl_agent.sandboxes.state import LABEL, LiveRecords, state_folder
+from rl_agent.sandboxes.state import LABEL
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -39,12 +36,10 @@ if TYPE_CHECKING:
     from rl_agent.config.schema import Config
     from rl_agent.sandboxes.base import Asset
 
-log = logging.getLogger(__name__)
 KEY: Final = "E2B_API_KEY"
 CONNECTIONS: Final = "E2B_MAX_CONNECTIONS"
 GRANTED_SLACK_S: Final = 5.0
 EVERYWHERE: Final = "0.0.0.0/0"
-END_S: Final = 60.0
 LOOK_S: Final = 60.0
 
 
@@ -147,9 +142,7 @@ class E2BProvider:
         self._endpoint = Endpoint(
             config.api_url, key=key, timeout_s=config.request_timeout_s, retries=config.request_retries
         )
-        folder = state_folder(config.state_dir) / "e2b"
-        self._records = LiveRecords(folder / "live")
-        self._gate = BootGate(folder / "boots", concurrency=config.boot_concurrency, per_s=config.boots_per_s)
+        self._boots = Boots(config, "e2b")
         self._metadata = {**_from_file(config.metadata_file), **config.metadata}
         self._allow_out = [*config.allow_out, *([] if config.advertise_host is None else [config.advertise_host])]
 
@@ -181,14 +174,12 @@ class E2BProvider:
         if ours and assets:
             metadata[ASSETS_KEY] = await self._endpoint.store(assets)
         request = self._request(image, metadata, network or self._config.network, lifetime_s)
-        label = self._records.of_boot()
+        label = self._boots.records.of_boot()
         order = _Order(image=image, label=label, lifetime_s=lifetime_s, uploads=() if ours else assets, there=there)
         order.request = {**request, "metadata": {**request["metadata"], LABEL: label}}
-        try:
-            yield await self._boot(order)
-        finally:
-            # A cancelled caller waits too: a sandbox that is left costs until its lifetime is over.
-            await asyncio.shield(self._finish(order))
+        end = functools.partial(self._end, order)
+        async with self._boots.recorded(label, end):
+            yield await self._boots.first(functools.partial(self._boot, order), end)
 
     def _request(self, image: str, metadata: Mapping[str, str], network: Network, lifetime_s: float) -> dict[str, Any]:
         key = self._config.image_metadata_key
@@ -203,27 +194,8 @@ class E2BProvider:
             request["network"] = {"allow_out": list(self._allow_out), "deny_out": [EVERYWHERE]}
         return request
 
-    async def _boot(self, order: _Order) -> ScriptedSandbox:
-        """Boot and make ready, in turn with others; a sandbox that fails on the way is removed and another one tried."""
-        for number in range(self._config.boot_retries + 1):
-            order.key = f"{order.label}-{number}"
-            try:
-                async with self._gate.turn(), asyncio.timeout(self._config.boot_timeout_s):
-                    return await self._boot_once(order)
-            except TimeoutError as error:
-                failed: SandboxError = SandboxError(
-                    f"the sandbox was not ready within {self._config.boot_timeout_s:g} s"
-                )
-                failed.__cause__ = error
-            except SandboxError as error:
-                failed = error
-            await self._end(order)
-            if number == self._config.boot_retries:
-                raise failed
-            log.info("boot %d of %d failed: %s", number + 1, self._config.boot_retries + 1, failed)
-        raise AssertionError("unreachable")
-
-    async def _boot_once(self, order: _Order) -> ScriptedSandbox:
+    async def _boot(self, order: _Order, number: int) -> ScriptedSandbox:
+        order.key = f"{order.label}-{number}"
         remote = await self._create(order)
         deadline = time.monotonic() + order.lifetime_s
         sandbox = ScriptedSandbox(
@@ -285,25 +257,13 @@ class E2BProvider:
                 "harness.time_budget_s and grader.timeout_s, or use an account that grants more."
             )
 
-    async def _finish(self, order: _Order) -> None:
-        if await self._end(order):
-            self._records.forget(order.label)
-
-    async def _end(self, order: _Order) -> bool:
-        """Remove the sandbox of the last try, if there is one; whether none is left. The next start tries again where one is."""
-        try:
-            async with asyncio.timeout(END_S):
-                if order.unheard:  # its boot may go on where we do not see it: its key tells which one it is
-                    await self._create(order)
-                if order.sandbox_id is not None:
-                    await self._remove(order.sandbox_id)
-                    order.sandbox_id = None
-                return True
-        except (TimeoutError, SandboxError, ConfigError) as error:
-            log.warning(
-                "sandbox %s was not removed (%s); it ends with its lifetime", order.sandbox_id or order.label, error
-            )
-            return False
+    async def _end(self, order: _Order) -> None:
+        """Remove the sandbox of the last try, if there is one."""
+        if order.unheard:  # the boot may go on without us: its key tells which sandbox it gives
+            await self._create(order)
+        if order.sandbox_id is not None:
+            await self._remove(order.sandbox_id)
+            order.sandbox_id = None
 
     async def _remove(self, sandbox_id: str) -> None:
         async def kill() -> None:
@@ -327,11 +287,11 @@ class E2BProvider:
     async def sweep(self) -> int:
         """Remove the sandboxes of this machine's processes that are gone; returns how many there were."""
         count = 0
-        for label in self._records.orphans():
+        for label in self._boots.records.orphans():
             for sandbox_id in await self._labelled(label):
                 await self._remove(sandbox_id)
                 count += 1
-            self._records.forget(label)
+            self._boots.records.forget(label)
         return count
 
 

@@ -6,20 +6,23 @@ import asyncio
 import logging
 import secrets
 import time
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from rl_agent.errors import ImageError, RlAgentError
-from rl_agent.sandboxes.gateway.wire import HttpError, not_found
+from rl_agent.errors import ImageError, RlAgentError, SandboxError
+from rl_agent.sandboxes.base import SandboxLostError
+from rl_agent.sandboxes.gateway.wire import HttpError, not_found, same
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import TracebackType
 
+    from aiohttp import web
+
     from rl_agent.config.sandbox import Network
-    from rl_agent.sandboxes.base import Asset, Limits, Sandbox, SandboxLostError, SandboxProvider
+    from rl_agent.sandboxes.base import Asset, Limits, Sandbox, SandboxProvider
     from rl_agent.sandboxes.gateway.running import Running
 
 log = logging.getLogger(__name__)
@@ -170,6 +173,18 @@ class Boxes:
             raise not_found(box_id)
         return box
 
+    def of(self, request: web.Request) -> Box:
+        """Return the box that a data-plane request names. Raises HttpError if its token is wrong."""
+        box_id = request.headers.get("E2b-Sandbox-Id")
+        if box_id is None:  # a client that tells sandboxes apart by host name: <port>-<id>.<domain>
+            box_id = request.host.partition(".")[0].partition("-")[2]
+        if not box_id:
+            raise not_found("none was named (E2b-Sandbox-Id)")
+        box = self.get(box_id)
+        if not same(request.headers.get("X-Access-Token", ""), box.token):
+            raise HttpError(401, "the sandbox's access token (X-Access-Token) is missing or wrong")
+        return box
+
     async def create(self, order: Order, key: str | None) -> Box:
         """Boot a box. The same key gives the same box, however often and from how many requests it is asked for."""
         if key is None:
@@ -240,6 +255,17 @@ def _seen(future: asyncio.Future[Box]) -> None:
     """A client that left hears no error; asyncio need not complain of it."""
     if not future.cancelled():
         _ = future.exception()
+
+
+@contextmanager
+def refusing(box: Box, refusal: Callable[[str], Exception]) -> Iterator[None]:
+    """Turn errors of the box's sandbox into answers: `lost` for a lost sandbox, `refusal(text)` for any other error."""
+    try:
+        yield
+    except SandboxLostError as error:
+        raise lost(box, error) from error
+    except SandboxError as error:
+        raise refusal(str(error)) from error
 
 
 def lost(box: Box, error: SandboxLostError) -> HttpError:

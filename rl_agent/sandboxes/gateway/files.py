@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import tempfile
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
@@ -10,11 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aiohttp import BodyPartReader, web
 
-from rl_agent.errors import SandboxError
-from rl_agent.sandboxes.base import SandboxLostError
-from rl_agent.sandboxes.gateway.access import box_of, named_user, user_of
-from rl_agent.sandboxes.gateway.boxes import lost
-from rl_agent.sandboxes.gateway.wire import Code, HttpError, RpcError, json_body
+from rl_agent.sandboxes.gateway.boxes import refusing
+from rl_agent.sandboxes.gateway.wire import Code, HttpError, RpcError, json_body, named_user, user_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -53,13 +51,13 @@ class FileService:
 
     async def health(self, request: web.Request) -> web.Response:
         """Whether the box lives, seen by running something in it."""
-        box = box_of(request, self._boxes)
+        box = self._boxes.of(request)
         await _run(box, "true", user="root", env={})
         return web.Response(status=204)
 
     async def download(self, request: web.Request) -> web.StreamResponse:
         """GET /files."""
-        box = box_of(request, self._boxes)
+        box = self._boxes.of(request)
         user = named_user(request.query.get("username"), self._config.default_user)
         path = await self._absolute(box, request.query.get("path", ""), user)
         with await _opened(box, path, user) as file:
@@ -75,14 +73,15 @@ class FileService:
 
     async def upload(self, request: web.Request) -> web.Response:
         """POST /files: nothing is written before all of a file is here."""
-        box = box_of(request, self._boxes)
+        box = self._boxes.of(request)
         user = named_user(request.query.get("username"), self._config.default_user)
         with tempfile.TemporaryDirectory(prefix="rl_agent-upload-") as folder:
             received = [item async for item in self._received(request, Path(folder))]
             done = []
             for given, file in received:
                 path = await self._absolute(box, given, user)
-                await _written(box, path, file, user)
+                with refusing(box, _refusal):
+                    await box.sandbox.write_file(path, file, user=user)
                 done.append({"name": PurePosixPath(path).name, "path": path, "type": "file"})
         return web.json_response(done)
 
@@ -121,7 +120,7 @@ class FileService:
         return str(PurePosixPath(home, path.removeprefix("~").lstrip("/")))
 
     async def _call(self, request: web.Request, *names: str) -> tuple[Box, dict[str, Any], str, list[str]]:
-        box = box_of(request, self._boxes)
+        box = self._boxes.of(request)
         body, user = await json_body(request), user_of(request, self._config.default_user)
         return box, body, user, [await self._absolute(box, str(body.get(name, "")), user) for name in names]
 
@@ -175,44 +174,25 @@ async def _parts(part: BodyPartReader) -> AsyncIterator[bytes]:
 async def _opened(box: Box, path: str, user: str) -> BinaryIO:
     opener = getattr(box.sandbox, "open_file", None)
     try:
-        if opener is not None:
-            file: BinaryIO = await opener(path, user=user)
-            return file
-        spooled = tempfile.TemporaryFile()  # noqa: SIM115 (the caller closes it)
-        spooled.write(await box.sandbox.read_file(path, user=user))
+        with refusing(box, _refusal):
+            if opener is not None:
+                file: BinaryIO = await opener(path, user=user)
+                return file
+            spooled = tempfile.TemporaryFile()  # noqa: SIM115 (the caller closes it)
+            spooled.write(await box.sandbox.read_file(path, user=user))
+            return spooled
     except FileNotFoundError as error:
         raise HttpError(404, f"path '{path}' does not exist: {error}") from error
-    except SandboxLostError as error:
-        raise lost(box, error) from error
-    except SandboxError as error:
-        raise HttpError(_status(str(error)), str(error)) from error
-    return spooled
 
 
-async def _written(box: Box, path: str, file: Path, user: str) -> None:
-    try:
-        await box.sandbox.write_file(path, file, user=user)
-    except SandboxLostError as error:
-        raise lost(box, error) from error
-    except SandboxError as error:
-        raise HttpError(_status(str(error)), str(error)) from error
-
-
-def _status(text: str) -> int:
-    if "No space left" in text:
-        return 507
-    if "Permission denied" in text:
-        return 403
-    return 400
+def _refusal(text: str) -> HttpError:
+    status = 507 if "No space left" in text else 403 if "Permission denied" in text else 400
+    return HttpError(status, text)
 
 
 async def _run(box: Box, script: str, *, user: str, env: dict[str, str]) -> bytes:
-    try:
+    with refusing(box, functools.partial(RpcError, Code.INVALID_ARGUMENT)):
         result = await box.sandbox.exec(script, user=user, env=env, timeout=CALL_S)
-    except SandboxLostError as error:
-        raise lost(box, error) from error
-    except SandboxError as error:
-        raise RpcError(Code.INVALID_ARGUMENT, str(error)) from error
     if result.exit_code == 0:
         return result.stdout
     said = result.stderr.decode(errors="replace").strip()[-500:]

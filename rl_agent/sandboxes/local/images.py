@@ -39,6 +39,11 @@ CREDENTIAL_PLACES: Final = (
 DEPTH_OF_SYSTEM_FOLDERS: Final = 3
 """`/`, `usr`, `lib`: a program started in a folder no deeper than this has no project there to hide."""
 HOST_PYTHON: Final = "/opt/rl_agent/python"
+WITHOUT_ROOT: Final = (
+    "local sandboxes run without root, in user namespaces. There is one user in them: `agent` and `root` differ in name only, own "
+    "the same files and may kill all processes, with which the sandbox ends; image `host` has /usr and /etc read-only. Processes are bounded for all sandboxes "
+    "together, memory a process, CPU time not at all."
+)
 
 
 class Kind(StrEnum):
@@ -95,8 +100,8 @@ def resolve(image: str, *, visible: Iterable[str] = (), images_dir: Path | None 
                 f"image {image!r}: {path} is not a root file system (it has no bin/). Remedy: make one, for example with "
                 f"`mmdebstrap --include=bash,git,python3 bookworm {path}`, or use image `host`."
             )
-        entries = [*users(path), Entry(path="/tmp", kind=Kind.DIR, mode=0o1777)]  # noqa: S108 (the sandbox's own)
-        return Layout(lower=path, entries=ordered(path, entries))
+        entries = [*_users(path), Entry(path="/tmp", kind=Kind.DIR, mode=0o1777)]  # noqa: S108 (the sandbox's own)
+        return Layout(lower=path, entries=_ordered(path, entries))
     raise ImageError(
         f"the local sandbox has no image {image!r}. Remedy: use `host` (this machine's system folders), `dir:/path` (a root file "
         "system in a folder) or `oci:/path` (a container image's layout or archive, as `docker save` and `skopeo copy` make "
@@ -110,19 +115,83 @@ def _host(visible: tuple[str, ...]) -> Layout:
     entries += [Entry(path=f"/{name}", kind=Kind.OPAQUE, mode=mode) for name, mode in EMPTY_TOP.items()]
     entries.append(Entry(path="/var", kind=Kind.OPAQUE))
     entries += [Entry(path=path, kind=Kind.DIR, mode=mode) for path, mode in EMPTY_BELOW.items()]
-    entries += [Entry(path=path, kind=Kind.WHITEOUT) for path in secret_places()]
-    entries += [Entry(path=path, kind=Kind.OPAQUE) for path in project_places()]
-    entries += users("/")
+    entries += [Entry(path=path, kind=Kind.WHITEOUT) for path in _secret_places()]
+    entries += [Entry(path=path, kind=Kind.OPAQUE) for path in _project_places()]
+    entries += _users("/")
     binds = [(path, path) for path in visible]
-    if python := hidden_python():
+    if python := _hidden_python():
         binds.append((python, HOST_PYTHON))
         entries.append(Entry(path="/usr/local/bin/python3", kind=Kind.LINK, text=f"{HOST_PYTHON}/bin/python3"))
-    resolver = os.path.realpath("/etc/resolv.conf")
-    network = [(resolver, resolver)] if Path(resolver).is_file() and not shown(resolver) else []
-    return Layout(lower="/", entries=ordered("/", entries), binds=binds, host_network_binds=network)
+    return Layout(lower="/", entries=_ordered("/", entries), binds=binds, host_network_binds=_resolver())
 
 
-def secret_places() -> list[str]:
+def _resolver() -> list[tuple[str, str]]:
+    """The file that /etc/resolv.conf links to, if image `host` does not show it."""
+    path = os.path.realpath("/etc/resolv.conf")
+    return [(path, path)] if Path(path).is_file() and not _shown(path) else []
+
+
+def host_without_root(folder: Path, visible: Sequence[str]) -> Layout:
+    """Make image `host` in `folder`, for a user who is not root.
+
+    In a user namespace, the kernel takes no lower layer that has other file systems mounted in it, and lets nobody write what
+    root owns. So `/usr` and `/etc` are bound read-only, credentials in them are covered, and the rest is empty.
+    """
+    lower = folder / "lower"
+    lower.mkdir(parents=True)
+    binds = [(path, path) for path in visible]
+    for name in sorted(KEPT_TOP):
+        source = Path("/", name)
+        if source.is_symlink():
+            (lower / name).symlink_to(source.readlink())
+        elif source.is_dir():
+            (lower / name).mkdir()
+            binds.append((str(source), str(source)))
+    empty = {**{f"/{name}": mode for name, mode in EMPTY_TOP.items()}, "/var": 0o755, **EMPTY_BELOW}
+    for path, mode in empty.items():
+        target = lower / path.lstrip("/")
+        target.mkdir()
+        target.chmod(mode)
+    hidden, covered = _secrets()
+    accounts, entries = _accounts(folder)
+    if python := _hidden_python():
+        binds.append((python, HOST_PYTHON))  # by its path only: what PATH names is read-only
+    return Layout(
+        lower=str(lower),
+        entries=_ordered(str(lower), entries),
+        binds=[*binds, *covered, *accounts],
+        host_network_binds=_resolver(),
+        hidden=[*_project_places(), *hidden],
+    )
+
+
+def _secrets() -> tuple[list[str], list[tuple[str, str]]]:
+    """Folders to show empty, and files to cover. What this user cannot read needs neither: it cannot inside either."""
+    folders, files = [], []
+    for path in _secret_places():
+        if os.access(path, os.R_OK) and not Path(path).is_symlink():
+            if Path(path).is_dir():
+                folders.append(path)
+            else:
+                files.append((os.devnull, path))
+    return folders, files
+
+
+def _accounts(folder: Path) -> tuple[list[tuple[str, str]], list[Entry]]:
+    """The account files with the agent in them, to be bound over the machine's, and the agent's home."""
+    binds, entries = [], []
+    for entry in _users("/"):
+        if entry.kind is not Kind.FILE:
+            entries.append(entry)
+        elif Path(entry.path).exists():
+            file = folder / Path(entry.path).name
+            file.write_text(entry.text)
+            file.chmod(0o644)
+            binds.append((str(file), entry.path))
+    return binds, entries
+
+
+def _secret_places() -> list[str]:
     """Credential places, and whatever else in /etc is not for everybody."""
     found = {path for path in CREDENTIAL_PLACES if os.path.lexists(path)}
     for folder, folders, files in os.walk("/etc"):
@@ -141,7 +210,7 @@ def _for_everybody(path: str, bits: int) -> bool:
     return stat.S_ISLNK(mode) or mode & bits == bits
 
 
-def project_places() -> list[str]:
+def _project_places() -> list[str]:
     """The folders of the running project, where they lie inside a shown folder."""
     package = Path(rl_agent.__file__).parent
     code = package if package.parent.name in ("site-packages", "dist-packages") else package.parent
@@ -149,24 +218,24 @@ def project_places() -> list[str]:
     working = os.path.realpath(Path.cwd())
     if len(Path(working).parts) > DEPTH_OF_SYSTEM_FOLDERS:
         places.add(working)
-    return sorted(path for path in places if shown(path))
+    return sorted(path for path in places if _shown(path))
 
 
-def shown(path: str) -> bool:
+def _shown(path: str) -> bool:
     """Whether image `host` has it."""
     parts = Path(path).parts
     return len(parts) > 1 and parts[1] in KEPT_TOP
 
 
-def hidden_python() -> str | None:
+def _hidden_python() -> str | None:
     """The prefix of this process's Python, if `python3` would not be found otherwise."""
     found = shutil.which("python3", path=PATH)
-    if found is not None and shown(os.path.realpath(found)):
+    if found is not None and _shown(os.path.realpath(found)):
         return None
     return os.path.realpath(sys.base_prefix)
 
 
-def users(lower: str) -> list[Entry]:
+def _users(lower: str) -> list[Entry]:
     """The agent user: in the image's own account files if it lacks one, with a home folder of its own."""
     accounts = _text(lower, "etc/passwd") or "root:x:0:0:root:/root:/bin/bash\n"
     groups = _text(lower, "etc/group") or "root:x:0:\n"
@@ -198,7 +267,7 @@ def _text(lower: str, name: str) -> str:
     return text if not text or text.endswith("\n") else text + "\n"
 
 
-def ordered(lower: str, entries: Iterable[Entry]) -> list[dict[str, Any]]:
+def _ordered(lower: str, entries: Iterable[Entry]) -> list[dict[str, Any]]:
     """Entries sorted parents first, with the missing parents added as the image has them."""
     known = {entry.path: entry for entry in entries}
     for path in list(known):

@@ -1,4 +1,4 @@
-"""The kernel's calls that Python lacks, and what the helper's two halves share (see `nsexec.py`)."""
+"""System calls that Python lacks, for the helper (see `nsexec.py`)."""
 
 from __future__ import annotations
 

@@ -24,16 +24,14 @@ from typing_extensions import override
 
 from rl_agent.config.plug_in import Problem
 from rl_agent.config.sandbox import Network, SandboxConfig
-from rl_agent.errors import SandboxError
-from rl_agent.sandboxes.base import limits_of
-from rl_agent.sandboxes.local import alone, bubblewrap, images
+from rl_agent.sandboxes.base import limits_of, require_sources
+from rl_agent.sandboxes.local import images
 from rl_agent.sandboxes.local import seccomp as filters
-from rl_agent.sandboxes.local.boot import Boot, BootRequest
+from rl_agent.sandboxes.local.boot import Boot, BootRequest, bubblewrap
 from rl_agent.sandboxes.local.helper import Helper, machine_must
 from rl_agent.sandboxes.local.limits import ControlGroups, Controllers, remove_group, weigh
 from rl_agent.sandboxes.local.sandbox import LocalSandbox
-from rl_agent.sandboxes.pool import BootGate
-from rl_agent.sandboxes.state import is_dead, owner_tag, remove_dead, remove_tree, state_folder
+from rl_agent.sandboxes.state import BootGate, is_dead, owner_tag, remove_dead, remove_tree, state_folder
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -91,7 +89,7 @@ class LocalSandboxConfig(SandboxConfig):
 
 
 class LocalProvider:
-    """Sandboxes on this machine. Without root they are less isolated, see `alone.LIMITS`."""
+    """Sandboxes on this machine. Without root they are less isolated, see `images.WITHOUT_ROOT`."""
 
     def __init__(self, config: LocalSandboxConfig) -> None:
         self._config = config
@@ -119,9 +117,7 @@ class LocalProvider:
         labels: Mapping[str, str] | None = None,
     ) -> AsyncIterator[LocalSandbox]:
         """See `SandboxProvider.boot`."""
-        for asset in assets:
-            if not asset.source.exists():
-                raise SandboxError(f"the asset {asset.source} (for {asset.target} in the sandbox) does not exist")
+        require_sources(assets)
         network = network or self._config.network
         name = f"{owner_tag()}-{secrets.token_hex(6)}"
         deadline = time.monotonic() + lifetime_s
@@ -141,7 +137,7 @@ class LocalProvider:
                 layout=replace(layout, binds=binds),
                 alone=self._alone,
                 network=network,
-                bwrap=bubblewrap.program(),
+                bwrap=bubblewrap(),
                 cgroups=[str(path) for path in groups.folders],
                 tmpfs_mb=self._config.disk_mb if self._config.storage is Storage.memory else None,
             )
@@ -180,7 +176,7 @@ class LocalProvider:
             async with self._making:
                 if self._made is None:
                     folder = state_folder(self._config.state_dir) / f"{owner_tag()}-{secrets.token_hex(6)}-host"
-                    self._made = folder, await asyncio.to_thread(alone.host, folder, self._config.visible)
+                    self._made = folder, await asyncio.to_thread(images.host_without_root, folder, self._config.visible)
             return self._made[1]
         if image not in self._layouts:
             if image.startswith("oci:"):  # unpacking one takes long
@@ -195,7 +191,7 @@ class LocalProvider:
             self._controllers = Controllers.find()
             log.info("local sandboxes: %s", self._controllers.describe())
             if self._alone:
-                log.warning(alone.LIMITS)
+                log.warning(images.WITHOUT_ROOT)
         return self._controllers
 
     def _turns(self) -> BootGate:

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from rl_agent.config.sandbox import Network
 from rl_agent.errors import SandboxError
-from rl_agent.sandboxes.base import ExecResult, SandboxLostError, Stream, UnreadableError
+from rl_agent.sandboxes.base import ExecResult, SandboxLostError, Stream, UnreadableError, absolute, require_success
 from rl_agent.sandboxes.local.forward import Forward
 from rl_agent.sandboxes.local.helper import Answer, Call, Helper, HelperError, kill, machine_must, memory_file
 from rl_agent.sandboxes.local.images import PATH
-from rl_agent.sandboxes.local.output import Output
-from rl_agent.sandboxes.local.process import LocalProcess
+from rl_agent.sandboxes.local.process import LocalProcess, Output
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
 DEFAULT_ENVIRONMENT: Final = {"PATH": PATH, "LANG": "C.UTF-8", "TERM": "dumb"}
 KILL_TIMEOUT_S: Final = 10.0
-STDERR_SHOWN: Final = 2000
 UNREADABLE: Final = (
     errno.EINVAL,
     errno.EISDIR,
@@ -128,10 +126,8 @@ class LocalSandbox:
             )
         finally:
             self._retire(out, err)
-        if check and result.exit_code != 0:
-            what = f"ran longer than {timeout:g} s" if result.timed_out else f"ended with {result.exit_code}"
-            shown = (result.stderr or result.stdout)[-STDERR_SHOWN:].decode(errors="replace")
-            raise SandboxError(f"in sandbox {self._name}, `{cmd[:200]}` {what}: {shown}")
+        if check:
+            require_success(result, cmd, sandbox=self._name, timeout=timeout)
         return result
 
     def _request(self, argv: Sequence[str], *, user: str, env: Mapping[str, str], cwd: str | None) -> dict[str, Any]:
@@ -215,7 +211,7 @@ class LocalSandbox:
         """See `Sandbox.write_file`."""
         source = _source(content)
         try:
-            await self._file_call({"op": "write", "path": _absolute(path), "user": user, "mode": mode}, [source])
+            await self._file_call({"op": "write", "path": absolute(path), "user": user, "mode": mode}, [source])
         finally:
             os.close(source)
 
@@ -232,7 +228,7 @@ class LocalSandbox:
 
     async def open_file(self, path: str, *, user: str) -> BinaryIO:
         """See `Streaming.open_file`."""
-        fds = await self._file_call({"op": "read", "path": _absolute(path), "user": user}, [])
+        fds = await self._file_call({"op": "read", "path": absolute(path), "user": user}, [])
         return os.fdopen(fds[0], "rb")
 
     async def _file_call(self, request: dict[str, Any], fds: Sequence[int]) -> Sequence[int]:
@@ -318,9 +314,3 @@ def _source(content: bytes | str | Path) -> int:
         except OSError as error:
             raise SandboxError(f"cannot read {content} to copy it into a sandbox: {error}") from error
     return memory_file(content.encode() if isinstance(content, str) else content)
-
-
-def _absolute(path: str) -> str:
-    if not path.startswith("/"):
-        raise SandboxError(f"a path in a sandbox must be absolute, got {path!r}")
-    return path

@@ -7,22 +7,28 @@ import base64
 import logging
 import secrets
 import shlex
+import tarfile
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from rl_agent.errors import SandboxError
-from rl_agent.sandboxes.base import ExecResult, SandboxLostError, UnreadableError
+from rl_agent.sandboxes.base import (
+    ExecResult,
+    SandboxLostError,
+    UnreadableError,
+    absolute,
+    require_sources,
+    require_success,
+)
 from rl_agent.sandboxes.scripted import script
 from rl_agent.sandboxes.scripted.failures import Failure, again, failure_of, translated
-from rl_agent.sandboxes.scripted.pack import pack
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from rl_agent.sandboxes.base import Asset
-    from rl_agent.sandboxes.scripted.remote import Remote
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -36,7 +42,29 @@ CALL_S: Final = 90.0
 UNPACK_S: Final = 600.0
 CLOCKS_S: Final = 2.0
 """How far apart our clock and the provider's may see the end of a lifetime."""
-STDERR_SHOWN: Final = 2000
+
+
+class Remote(Protocol):
+    """One sandbox of the service. Methods raise the service's own errors, which `failures.failure_of` understands."""
+
+    @property
+    def id(self) -> str:
+        """Unique name."""
+
+    async def run(self, text: str, *, user: str) -> str:
+        """Run a script with bash as `user`; what it prints on stdout. May raise although the script runs, or will."""
+
+    async def upload(self, path: str, content: bytes | Path, *, user: str) -> None:
+        """Write a file that `user` owns. May be asked again."""
+
+    async def download(self, path: str, *, user: str) -> bytes:
+        """A file's content, read with `user`'s rights."""
+
+    async def expose(self, port: int) -> str:
+        """See `Sandbox.expose`."""
+
+    async def remove(self) -> object:
+        """End the sandbox; it may be gone already."""
 
 
 class ScriptedSandbox:
@@ -118,10 +146,8 @@ class ScriptedSandbox:
             timed_out=timed_out,
             seconds=time.monotonic() - started,
         )
-        if check and result.exit_code != 0:
-            what = f"ran longer than {timeout:g} s" if timed_out else f"ended with {result.exit_code}"
-            shown = (result.stderr or result.stdout)[-STDERR_SHOWN:].decode(errors="replace")
-            raise SandboxError(f"in sandbox {self.id}, `{cmd[:200]}` {what}: {shown}")
+        if check:
+            require_success(result, cmd, sandbox=self.id, timeout=timeout)
         return result
 
     async def _run_once(self, token: str, text: str, *, user: str) -> script.Report:
@@ -167,7 +193,7 @@ class ScriptedSandbox:
         self, path: str, content: bytes | str | Path, *, user: str = "agent", mode: int | None = None
     ) -> None:
         """See `Sandbox.write_file`. Written by the user's own command, so that the sandbox's permissions hold."""
-        target = shlex.quote(_absolute(path))
+        target = shlex.quote(absolute(path))
         data = _bytes(content)
         size = _size(data)
         if isinstance(data, bytes) and size <= LINE_BYTES // 2:
@@ -191,7 +217,7 @@ class ScriptedSandbox:
 
     async def read_file(self, path: str, *, user: str = "agent", max_bytes: int | None = None) -> bytes:
         """See `Sandbox.read_file`. With `max_bytes` never by a download, before which the file might grow."""
-        name = shlex.quote(_absolute(path))
+        name = shlex.quote(absolute(path))
         most = INLINE_READ_BYTES if max_bytes is None else max_bytes
         large = (
             "" if max_bytes is not None else f'S=$(wc -c <{name}); [ "$S" -le {most} ] || {{ echo "size $S"; exit 0; }}'
@@ -222,8 +248,7 @@ D=$(head -c {most + 1} -- {name} | base64 | tr -d '\\n'); echo "data ${{#D}}"; e
 
     async def put_asset(self, asset: Asset) -> None:
         """Put an asset where it belongs, as root and read-only."""
-        if not asset.source.exists():
-            raise SandboxError(f"the asset {asset.source} (for {asset.target} in the sandbox) does not exist")
+        require_sources([asset])
         if asset.source.is_file():
             mode = 0o555 if asset.source.stat().st_mode & 0o100 else 0o444
             await self.write_file(asset.target, asset.source, user="root", mode=mode)
@@ -236,7 +261,7 @@ D=$(head -c {most + 1} -- {name} | base64 | tr -d '\\n'); echo "data ${{#D}}"; e
             packed = Path(temporary, "asset.tar")
             await asyncio.to_thread(pack, folder, packed)
             await self._upload(name, packed, user="root")
-        place = shlex.quote(_absolute(target))
+        place = shlex.quote(absolute(target))
         text = f"mkdir -p {place} && tar -xf {name} -C {place} && chmod -R a-w {place} && rm -f {name}"
         result = await self.exec(text, user="root", timeout=UNPACK_S)
         if result.exit_code != 0:
@@ -309,7 +334,16 @@ def _size(data: bytes | Path) -> int:
         raise SandboxError(f"cannot read {data} to copy it into a sandbox: {error}") from error
 
 
-def _absolute(path: str) -> str:
-    if not path.startswith("/"):
-        raise SandboxError(f"a path in a sandbox must be absolute, got {path!r}")
-    return path
+def pack(folder: Path, target: Path) -> None:
+    """Write a tar of a folder's content. Its bytes depend on nothing else: no owners, no times."""
+    with tarfile.open(target, "w") as archive:
+        for path in sorted(folder.rglob("*")):
+            info = archive.gettarinfo(path, arcname=str(path.relative_to(folder)))
+            info.uid = info.gid = 0
+            info.uname = info.gname = ""
+            info.mtime = 0
+            if info.isreg():
+                with path.open("rb") as content:
+                    archive.addfile(info, content)
+            else:
+                archive.addfile(info)

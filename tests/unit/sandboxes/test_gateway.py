@@ -14,7 +14,7 @@ from e2b import AsyncSandbox, CommandExitException
 
 from rl_agent.errors import ConfigError
 from rl_agent.sandboxes.base import Asset
-from rl_agent.sandboxes.pool import BootGate
+from rl_agent.sandboxes.state import BootGate
 from tests.local import GATEWAY_KEY, e2b_provider, gateway, needs_root
 
 if TYPE_CHECKING:

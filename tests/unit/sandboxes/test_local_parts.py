@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from rl_agent.errors import ConfigError
 from rl_agent.sandboxes import state
 from rl_agent.sandboxes.base import Limits
-from rl_agent.sandboxes.local import bubblewrap, images
+from rl_agent.sandboxes.local import images
+from rl_agent.sandboxes.local.boot import mount_option
 from rl_agent.sandboxes.local.forward import Forward
 from rl_agent.sandboxes.local.limits import Controllers, weigh
-from rl_agent.sandboxes.local.output import Output
+from rl_agent.sandboxes.local.process import Output
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -111,7 +112,7 @@ def test_entries_come_parents_first_and_keep_the_images_attributes() -> None:
 
 
 def test_overlay_options_survive_odd_paths() -> None:
-    assert bubblewrap.mount_option("/a,b:c\\d") == "/a\\,b\\:c\\\\d"
+    assert mount_option("/a,b:c\\d") == "/a\\,b\\:c\\\\d"
 
 
 def test_a_dead_owner_is_told_from_a_living_one_and_from_a_stranger() -> None:

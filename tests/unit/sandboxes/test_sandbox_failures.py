@@ -12,7 +12,7 @@ from aiodocker import DockerError
 
 from rl_agent.errors import ConfigError, SandboxError
 from rl_agent.sandboxes.base import SandboxLostError
-from rl_agent.sandboxes.e2b.endpoint import BusyError
+from rl_agent.sandboxes.e2b.remote import BusyError
 from rl_agent.sandboxes.scripted.failures import Failure, again, failure_of
 
 if TYPE_CHECKING:
