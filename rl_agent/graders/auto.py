@@ -1,4 +1,4 @@
-"""Judges each task by the kind of specification that it brings."""
+"""Judges each task by the type of its specification."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class AutoConfig(GraderConfig):
-    """Judges each task by the kind of specification that it brings."""
+    """Judges each task by the type of its specification."""
 
     @override
     def build(self) -> Auto:

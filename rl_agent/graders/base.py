@@ -1,4 +1,4 @@
-"""The contract of graders: a task and a patch in, a verdict out, judged in a sandbox of the grader's own."""
+"""Contract of graders: from a task and a patch to a verdict."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ if TYPE_CHECKING:
 
 
 class VerdictStatus(StrEnum):
-    """What came of a submission."""
+    """Result of a submission."""
 
     SOLVED = "solved"
     FAILED = "failed"
     """The tests ran and did not pass."""
     EMPTY_DIFF = "empty_diff"
-    """Nothing was changed; no sandbox was booted."""
+    """The submission changes nothing that reaches the tests. No sandbox was booted."""
     APPLY_FAILED = "apply_failed"
-    """The patch does not apply to a clean copy, or breaks a limit."""
+    """The patch does not apply to a clean copy, or exceeds a limit."""
     TIMEOUT = "timeout"
-    """Grading ran out of its wall-clock time: reward 0."""
+    """The tests exceeded `grader.timeout_s`. The reward is 0."""
     TAMPERED = "tampered"
     """The patch reaches outside the work tree, or it passes tests whose expectations are wrong."""
     INFRA_ERROR = "infra_error"
-    """Grading could not be done; has no reward and never trains."""
+    """Grading failed. The rollout has no reward and never trains."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The judgement on one submission."""
+    """Verdict on one submission."""
 
     status: VerdictStatus
     reward: float | None
@@ -41,7 +41,7 @@ class Verdict:
     tests_passed: int = 0
     tests_failed: int = 0
     log: str = ""
-    """What the tests printed, capped."""
+    """Output of the tests, truncated."""
     seconds: float = 0.0
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """JSON-safe. Among others `dropped_paths` (path -> why it did not reach the tests), `signals` (name -> where it was seen),

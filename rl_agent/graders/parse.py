@@ -1,4 +1,4 @@
-"""Runs a data set's log parser on this machine, in isolation: no network, no files but its own, bounded time and memory.
+"""Runs a data set's log parser on this machine, isolated: no network, no other files, limited time and memory.
 
 The parser is the data set's code and the log is the submission's, so neither is trusted: `python -I` in a bubblewrap of its
 own where bubblewrap works, else as nobody under resource limits.
@@ -30,8 +30,8 @@ OUTPUT_BYTES: Final = 64 << 20
 FOLDER: Final = "/parse"
 OUTPUT: Final = "output.json"
 PYTHON: Final = str(Path(sys.executable).resolve())
-"""The interpreter itself, not a virtual environment: parsers need the standard library only."""
-# Limits itself before the parser's first line runs. argv: cpu seconds, parser, its arguments.
+"""The interpreter outside the virtual environment, since parsers need the standard library only."""
+# The process limits itself before it runs the parser. argv: cpu seconds, parser, its arguments.
 BOOTSTRAP: Final = f"""\
 import os, resource, runpy, sys
 for kind, most in ((resource.RLIMIT_AS, {MEMORY_BYTES}), (resource.RLIMIT_FSIZE, {OUTPUT_BYTES}), (resource.RLIMIT_NPROC, 64),
@@ -45,11 +45,11 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 class ParserError(Exception):
-    """A log parser that failed over a log. The log is the submission's, so this is no fault of the infrastructure."""
+    """Failure of a log parser. The submission writes the log, so this is not an infrastructure failure."""
 
 
 def require_pinned(parser: str, sha256: str, task_id: str) -> None:
-    """Raise GraderError for a parser that is not the one the row pins."""
+    """Raise GraderError if the parser does not have the hash that the row pins."""
     got = hashlib.sha256(parser.encode()).hexdigest()
     if sha256 and got != sha256.lower():
         raise GraderError(
@@ -107,7 +107,7 @@ def _words(folder: str, timeout_s: float, user: str) -> list[str]:
 
 
 async def call(words: Sequence[str], timeout_s: float, **more: str) -> tuple[bytes, int]:
-    """What a program prints, and its exit code; `more` is for its environment. Raises ParserError after `timeout_s` seconds."""
+    """Return the output and the exit code of a program. `more` extends its environment. Raises ParserError after `timeout_s` seconds."""
     process = await asyncio.create_subprocess_exec(
         *words,
         cwd="/",

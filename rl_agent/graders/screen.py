@@ -1,7 +1,7 @@
-"""Screens a patch before it is applied: drops what must not reach the tests, names it, and refuses what breaks a limit.
+"""Screens a patch before it is applied: drops files that must not reach the tests, and rejects a patch beyond a limit.
 
-A dropped path is logged in the verdict. Honest agents write tests and leave build products, so dropping is no punishment; a
-patch that names a path outside its work tree was made by no honest tool and is refused whole.
+Dropped paths are recorded in the verdict. Honest agents write tests and leave build products, so dropping is no penalty. A patch
+with a path outside the work tree was not made by an honest tool, and is rejected as a whole.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ MACHINERY: Final = (
     *("conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml"),
     *("sitecustomize.py", "usercustomize.py", "*.pth", "jest.config.*", ".mocharc*", "vitest.config.*", "karma.conf.*"),
 )
-"""File names that decide how tests run, whatever their folder."""
+"""Names of files that decide how tests run, in any folder."""
 MACHINERY_FOLDERS: Final = ("*.egg-info", "*.dist-info")
-"""Folders whose content is read as the metadata of installed packages, plug-ins of test tools included."""
+"""Folders that are read as metadata of installed packages, which can register plug-ins of test tools."""
 PACKAGE_JSON: Final = re.compile(rb'"(?:pre|post)?test[^"]*"\s*:|"(?:jest|mocha|ava|nyc|vitest)"\s*:')
 LEFT_OVER: Final = (
     "__pycache__",
@@ -38,7 +38,7 @@ LEFT_OVER: Final = (
     ".tox",
     ".hypothesis",
 )
-"""Folders of build products: never part of a solution."""
+"""Folders of build products, which are never part of a solution."""
 TEST_OPTIONS: Final = re.compile(
     rb"\[(?:tool[.:])?pytest|addopts|python_(?:files|classes|functions)|testpaths|norecursedirs|filterwarnings"
     rb"|^[ \t]*(?:markers|xfail_strict|asyncio_mode|required_plugins|usefixtures|minversion|plugins)[ \t]*="
@@ -53,12 +53,12 @@ _SEVERAL_PURPOSES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Protection:
-    """What of a task's repository belongs to its tests."""
+    """Files that belong to the tests of a task."""
 
     patterns: tuple[str, ...] = ()
-    """As of fnmatch, on whole paths; `*` matches `/` too."""
+    """Patterns of fnmatch for whole paths. `*` matches `/` too."""
     places: tuple[str, ...] = ()
-    """Files of the tests that are written after the patch: nothing else may stand on the way there, or below."""
+    """Test files that are written after the patch. No other file may stand in their place or on the way there."""
 
 
 def protection(files: Iterable[str], *, more: Sequence[str] = (), brought: Iterable[str] = ()) -> Protection:
@@ -67,7 +67,7 @@ def protection(files: Iterable[str], *, more: Sequence[str] = (), brought: Itera
     `brought`: files that the grader writes after the patch. They replace what has their name, so only their places are kept free.
     """
     files = [posixpath.normpath(file.lstrip("/")) for file in files]
-    # A test that is named without an extension may be a folder of them, or of much else.
+    # A name without an extension may be a folder with tests and other files.
     plain = [path for path in files if posixpath.splitext(path)[1] and not any(sign in path for sign in "*?[")]
     places = dict.fromkeys((*plain, *(posixpath.normpath(file) for file in brought)))
     return Protection(patterns=(*dict.fromkeys(files), *more), places=tuple(places))
@@ -75,7 +75,7 @@ def protection(files: Iterable[str], *, more: Sequence[str] = (), brought: Itera
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PatchProblem:
-    """Why a patch is not applied at all."""
+    """Reason why a patch is not applied."""
 
     status: VerdictStatus
     reason: str
@@ -83,20 +83,20 @@ class PatchProblem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Screened:
-    """What is left of a patch."""
+    """A patch after screening."""
 
     patch: bytes
     sections: Sequence[Section]
-    """Those that are left."""
+    """Sections of the remaining files."""
     dropped: dict[str, str] = field(default_factory=dict)
-    """Path -> why it was dropped."""
+    """Path -> reason why it was dropped."""
     protected: Sequence[str] = ()
-    """Those of the dropped paths that decide how tests run, or reach outside the work tree."""
+    """Dropped paths that decide how tests run, or lie outside the work tree."""
     problem: PatchProblem | None = None
 
 
 def screen(patch: bytes, guard: Protection, *, max_bytes: int, max_files: int) -> Screened:
-    """Drop what must not reach the tests; `problem` is set when the rest must not be applied either."""
+    """Drop the files that must not reach the tests. `problem` is set if the rest must not be applied either."""
     kept: list[Section] = []
     dropped: dict[str, str] = {}
     protected: list[str] = []
@@ -170,7 +170,7 @@ def _machinery(section: Section) -> str | None:
 
 
 def in_the_way(section: Section, guard: Protection) -> str | None:
-    """Why the tests' files could not be written where the section was applied; None if they could."""
+    """Return why the test files cannot be written after this section, or None if they can."""
     if section.is_deleted:
         return None
     for name in _names(section):

@@ -1,7 +1,7 @@
-"""Judges with the `swebench` package (4.1 or 5.x, optional): its evaluation script in the sandbox, its log parser on this machine.
+"""Judges with the optional `swebench` package (4.1 or 5.x): its script runs in the sandbox, its log parser on this machine.
 
-What the parser found is judged as everywhere here: each named test seen and passed. The package's own verdict (which forgives
-skipped tests, and takes what a log says for what happened) counts with `grader.strict=false` only.
+Each named test must be seen and pass. The package's own verdict, which accepts skipped tests, counts only with
+`grader.strict=false`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 SCRIPT: Final = "swebench_eval.sh"
 LISTS: Final = ("FAIL_TO_PASS", "PASS_TO_PASS")
 PIP: Final = {"PIP_RETRIES": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-"""The scripts install the project anew; without a network, waiting for an index only costs time."""
+"""The scripts reinstall the project. Without a network, retries only cost time."""
 
 
 class SweBenchJudge:
@@ -104,7 +104,7 @@ def _test_patch(spec: SweBenchSpec) -> bytes:
 
 
 def package_verdict(report: Mapping[str, Any], log: str) -> Verdict:
-    """The verdict of a report of the package's."""
+    """Return the verdict of a report of the package."""
     tests = report.get("tests_status") or {}
     passed = sum(len(tests.get(kind, {}).get("success", ())) for kind in LISTS)
     missed = {name: "failed" for kind in LISTS for name in tests.get(kind, {}).get("failure", ())}

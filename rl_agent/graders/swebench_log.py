@@ -1,7 +1,7 @@
-"""Reads a log with the `swebench` package's parser, in a process of its own.
+"""Reads a log with the parser of the `swebench` package, in a separate process.
 
-The package's code is trusted, the log is not: a pattern may take for ever over it, and `re` keeps the whole interpreter to
-itself while it searches. The process costs the package's import, some seconds.
+The package's code is trusted, but the log is not: a pattern may search it forever, and `re` holds the interpreter lock
+while it searches. The process costs the import of the package, a few seconds.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ STATUSES: Final = "statuses"
 REPORT: Final = "report"
 """Ask for the package's own report."""
 OUTCOMES: Final = {"XFAIL": "xfailed"}
-"""The package's word for an outcome -> ours, where lower case does not do."""
+"""Outcome of the package -> our name, if it is not just the lower case."""
 ROOT: Final = str(Path(__file__).parents[2])
 LOG: Final = "test_output.txt"
 
 
 async def read_log(what: str, instance: Mapping[str, Any], log: bytes, *, timeout_s: float) -> dict[str, Any]:
-    """What the package makes of a log. Raises ParserError if its parser fails or takes longer than `timeout_s`."""
+    """Return the statuses or the report (`what`) of a log. Raises ParserError if its parser fails or takes longer than `timeout_s`."""
     with tempfile.TemporaryDirectory(prefix="rl_agent-swebench-") as folder:
         _write(Path(folder), instance, log)
         places = os.pathsep.join(dict.fromkeys((ROOT, *filter(None, sys.path))))
@@ -66,7 +66,7 @@ def statuses(package: Package, log: bytes) -> dict[str, str]:
 
 
 def report(package: Package, log: bytes) -> dict[str, Any]:
-    """The package's own report on a log."""
+    """Return the package's own report on a log."""
     name = str(package.test_spec.instance_id)
     prediction = {"instance_id": name, "model_patch": "applied", "model_name_or_path": "policy"}
     with tempfile.TemporaryDirectory(prefix="rl_agent-swebench-") as folder:
@@ -78,7 +78,7 @@ def report(package: Package, log: bytes) -> dict[str, Any]:
 
 
 def main(what: str, folder: Path) -> None:
-    """The process: reads the row and the log in `folder`, and writes what was found there."""
+    """Run the process: read the row and the log in `folder`, and write the result there."""
     package = package_of(json.loads((folder / "row.json").read_bytes()))
     read = {STATUSES: statuses, REPORT: report}[what]
     (folder / "found.json").write_text(json.dumps(read(package, (folder / LOG).read_bytes()), default=str))

@@ -1,8 +1,7 @@
-"""The two shapes of the `swebench` package, 4.1 and 5.x, behind one: a row's script, its named tests, its log parser.
+"""One interface to `swebench` 4.1 and 5.x: the script, the named tests and the log parser of a row.
 
-4.1 knows each repository's commands itself; 5.x takes script, parser and image from the row. Both need no Docker for this,
-and neither is let near the network: 4.1's own `make_test_spec` fetches requirements of the image from GitHub for each row,
-so the specification is made without it.
+Version 4.1 knows the commands of each repository, 5.x reads script, parser and image from the row. Neither uses the network here:
+`make_test_spec` of 4.1 downloads requirements from GitHub for each row, so the specification is built without it.
 """
 
 from __future__ import annotations
@@ -24,23 +23,23 @@ _BRINGS_TESTS: Final = re.compile(
     r"^git checkout [0-9a-f]{7,40} [^\n]*\n|^git apply -v - <<'(?P<end>EOF_\w+)'\n.*?^(?P=end)\n",
     re.MULTILINE | re.DOTALL,
 )
-"""Lines of a script that bring the tests, or take them away again."""
+"""Lines of a script that bring or remove the tests."""
 FAIL_ONLY: Final = "fail_only"
-"""A repository whose log parser records failures only; absent tests count as passed there."""
+"""Kind of a repository whose log parser records failures only. Absent tests count as passed there."""
 FIELDS_OF_5: Final = ("eval_script", "log_parser", "eval_type")
 ENVIRONMENT: Final = "testbed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Package:
-    """What the installed package makes of one row."""
+    """One row, as the installed package reads it."""
 
     test_spec: Any
-    """The package's own object."""
+    """The test specification object of the package."""
     grading: Any
-    """Its module of that name."""
+    """The module `grading` of the package."""
     script: str
-    """Bash: installs the project, brings the tests, runs them between two marks."""
+    """Bash script that installs the project, brings the tests, and runs them between two marks."""
     repo: str
     eval_type: str
     fail_to_pass: tuple[str, ...]
@@ -48,7 +47,7 @@ class Package:
 
 
 def package_of(instance: Mapping[str, Any]) -> Package:
-    """Raises ConfigError without the package, SetupError for a row that the installed version does not know."""
+    """Return a row as the package reads it. Raises ConfigError without the package, SetupError for an unknown row."""
     name = instance.get("instance_id")
     try:
         grading = importlib.import_module("swebench.harness.grading")
