@@ -60,7 +60,8 @@ class TwinStore:
     async def _make(self, judge: Judge, task: Task, provider: SandboxProvider) -> TwinSet:
         files = await collect_tests(judge, task, provider, self._config)
         rng = random.Random(secrets.randbits(64))  # noqa: S311 (seeded by a secret)
-        found = await asyncio.to_thread(candidates, files, rng, keeps_docstrings=judge.reads_docstrings)
+        keeps, controls = judge.reads_docstrings, judge.controls(task.grader)
+        found = await asyncio.to_thread(candidates, files, rng, keeps_docstrings=keeps, controls=controls)
         names = judge.names(task.grader).all
         if task.gold_patch is None:
             return make_unvalidated(found, names, rng)
@@ -96,7 +97,7 @@ def _read(path: Path) -> TwinSet | None:
         return TwinSet.loads(path.read_bytes())
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError) as error:
+    except ValueError as error:
         log.warning("%s: damaged, the twins are made again: %r", path, error)
         return None
 

@@ -53,6 +53,10 @@ class EvalCmdJudge:
         """See `Judge.tests`."""
         return Tests(files=spec.files)
 
+    def controls(self, spec: EvalCmdSpec) -> Mapping[str, str]:
+        """See `Judge.controls`."""
+        return spec.controls
+
     def tools(self, spec: EvalCmdSpec, options: GraderConfig) -> Files:
         """See `Judge.tools`."""
         return {} if _exit_code_decides(spec, options) else plugin()

@@ -57,6 +57,10 @@ class F2pJudge:
         """See `Judge.tests`."""
         return Tests(files={spec.script_path: spec.script} if spec.script else {}, patch=spec.test_patch.encode())
 
+    def controls(self, spec: F2pSpec) -> Mapping[str, str]:
+        """See `Judge.controls`."""
+        return {}
+
     def tools(self, spec: F2pSpec, options: GraderConfig) -> Files:
         """See `Judge.tools`."""
         return plugin()

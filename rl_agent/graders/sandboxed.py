@@ -149,6 +149,9 @@ class Judge(Protocol):
     def tests(self, spec: Any) -> Tests:
         """Return what brings the tests."""
 
+    def controls(self, spec: Any) -> Mapping[str, str]:
+        """Return path -> text of test files with a wrong expectation that the task itself brings."""
+
     def tools(self, spec: Any, options: GraderConfig) -> Files:
         """Return files for TOOLS: path -> content."""
 

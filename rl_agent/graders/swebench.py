@@ -60,6 +60,10 @@ class SweBenchJudge:
         is_ours = without_tests(package_of(spec.instance).script) is not None
         return Tests(patch=_test_patch(spec) if is_ours else b"")
 
+    def controls(self, spec: SweBenchSpec) -> Mapping[str, str]:
+        """See `Judge.controls`."""
+        return {}
+
     def tools(self, spec: SweBenchSpec, options: GraderConfig) -> Files:
         """See `Judge.tools`."""
         script = package_of(spec.instance).script

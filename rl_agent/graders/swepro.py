@@ -67,6 +67,10 @@ class SweProJudge:
         """See `Judge.tests`."""
         return Tests(command=_last_line(spec))
 
+    def controls(self, spec: SweProSpec) -> Mapping[str, str]:
+        """See `Judge.controls`."""
+        return {}
+
     def tools(self, spec: SweProSpec, options: GraderConfig) -> Files:
         """See `Judge.tools`."""
         return {"run_script.sh": spec.run_script} if options.strict else {}

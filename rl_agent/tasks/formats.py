@@ -87,6 +87,7 @@ def _one_grader(row: Mapping[str, Any], place: Place) -> GraderSpec:
         "eval_cmd": lambda: EvalCmdSpec(
             eval_cmd=fields.text(row, "eval_cmd"),
             files=fields.files(row, "files"),
+            controls=fields.files(row, "controls"),
             test_files=fields.texts(row, "test_files"),
             fail_to_pass=fields.texts(row, "fail_to_pass", "FAIL_TO_PASS"),
             pass_to_pass=fields.texts(row, "pass_to_pass", "PASS_TO_PASS"),
@@ -122,6 +123,7 @@ def _f2p(row: Mapping[str, Any]) -> F2pSpec:
         test_patch=fields.optional_text(row, "f2p_patch", "test_patch") or "",
         fail_to_pass=fields.texts(row, "FAIL_TO_PASS", "fail_to_pass"),
         pass_to_pass=fields.texts(row, "PASS_TO_PASS", "pass_to_pass"),
+        test_command=fields.optional_text(row, "test_command") or "",
         python=fields.optional_text(row, "python") or "python3",
     )
     if not spec.script and not spec.fail_to_pass:

@@ -17,6 +17,8 @@ class EvalCmdSpec:
     """Shell command, run in `workdir` as the agent user after the patch is applied. Exit code 0 means solved."""
     files: Mapping[str, str] = field(default_factory=dict)
     """Hidden files, path relative to `workdir` -> text. Written only for grading, after the patch."""
+    controls: Mapping[str, str] = field(default_factory=dict)
+    """Path of a test file -> its text with a wrong expectation. The command must fail with it (docs/graders.md)."""
     test_files: tuple[str, ...] = ()
     """Tests in the repository itself (paths or patterns). The agent's changes to them are discarded."""
     fail_to_pass: tuple[str, ...] = ()

@@ -10,7 +10,7 @@ from rl_agent.twins.edit import STRONG, Edit, EditKind
 from rl_agent.twins.literals import literal_edits
 from rl_agent.twins.owners import SEPARATOR, Owners
 from rl_agent.twins.python_source import without_comments
-from rl_agent.twins.python_tests import TestFunction, class_bases, doctest_edits, test_functions
+from rl_agent.twins.python_tests import FoundTest, class_bases, doctest_edits, find_tests
 from rl_agent.twins.twin_set import Twin, TwinSet
 
 if TYPE_CHECKING:
@@ -57,15 +57,24 @@ class Candidates:
     """Possible twins, before anybody has seen them fail."""
 
     files: dict[str, bytes]
-    functions: dict[str, tuple[str, TestFunction]] = field(default_factory=dict)
+    functions: dict[str, tuple[str, FoundTest]] = field(default_factory=dict)
     """`path::name` -> path and function."""
     literals: dict[str, list[Edit]] = field(default_factory=dict)
     """Path of a file without Python tests -> edits."""
     owners: Owners = field(default_factory=lambda: Owners({}, {}))
 
 
-def candidates(files: Mapping[str, bytes], rng: random.Random, *, keeps_docstrings: bool) -> Candidates:
-    """Return the possible edits of all test files. Files that are no text have none."""
+def candidates(
+    files: Mapping[str, bytes],
+    rng: random.Random,
+    *,
+    keeps_docstrings: bool = False,
+    controls: Mapping[str, str] | None = None,
+) -> Candidates:
+    """Return the possible edits of all test files. Files that are no text have none.
+
+    `controls`: path -> text of whole files with a wrong expectation.
+    """
     found = Candidates(files={})
     bases: dict[str, dict[str, list[str]]] = {}
     for path, original in files.items():
@@ -74,7 +83,7 @@ def candidates(files: Mapping[str, bytes], rng: random.Random, *, keeps_docstrin
         found.files[path] = content
         try:
             if is_python:
-                functions = test_functions(content, rng)
+                functions = find_tests(content, rng)
                 bases[path] = class_bases(content)
                 found.functions |= {f"{path}{SEPARATOR}{name}": (path, each) for name, each in functions.items()}
                 found.literals[path] = doctest_edits(content, rng)
@@ -88,6 +97,9 @@ def candidates(files: Mapping[str, bytes], rng: random.Random, *, keeps_docstrin
     for path, function in found.functions.values():
         names[path].append(function.name)
     found.owners = Owners(names, bases)
+    for path, text in (controls or {}).items():
+        whole = Edit(kind=EditKind.value, start=0, end=len(found.files.setdefault(path, b"")), text=text)
+        found.literals.setdefault(path, []).append(whole)
     return found
 
 
@@ -126,7 +138,7 @@ def _owned(found: Candidates, named: Sequence[str]) -> dict[str, list[str]]:
     return owned
 
 
-def _functions(found: Candidates, owner: str) -> list[tuple[str, TestFunction]]:
+def _functions(found: Candidates, owner: str) -> list[tuple[str, FoundTest]]:
     """Return the functions whose edits make an owner wrong: for a command, all."""
     return list(found.functions.values()) if owner == COMMAND else [found.functions[owner]]
 

@@ -76,7 +76,7 @@ DOCTEST: Final = re.compile(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TestFunction:
+class FoundTest:
     """A test function and its possible edits, strongest kinds first."""
 
     name: str
@@ -86,7 +86,7 @@ class TestFunction:
     """Edits of the same shapes that leave the test right, so that the shape of an assertion does not tell a wrong test."""
 
 
-def test_functions(content: bytes, rng: random.Random) -> dict[str, TestFunction]:
+def find_tests(content: bytes, rng: random.Random) -> dict[str, FoundTest]:
     """Return the test functions of a file by name; of a plain script, the whole module as one test.
 
     Raises SyntaxError or ValueError for content that this interpreter cannot parse.
@@ -159,7 +159,7 @@ class Finder:
         """Variables that are compared with something."""
         self._compared: list[ast.expr] = []
 
-    def find(self, name: str) -> TestFunction:
+    def find(self, name: str) -> FoundTest:
         """Return the function, `name` by name, with its edits."""
         for node in ast.walk(self._function):
             if isinstance(node, ast.Assert):
@@ -174,7 +174,7 @@ class Finder:
         unique = {(edit.start, edit.end, edit.kind): edit for edit in self._found}
         order = list(EditKind)
         edits = sorted(unique.values(), key=lambda edit: order.index(edit.kind))
-        return TestFunction(name=name, edits=edits, decoys=self._decoys)
+        return FoundTest(name=name, edits=edits, decoys=self._decoys)
 
     def _add(self, kind: EditKind, node: ast.expr, text: str) -> None:
         self._found.append(self._source.edit(kind, node, text))

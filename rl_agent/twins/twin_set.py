@@ -87,12 +87,15 @@ class TwinSet:
         return (halves * 2)[:runs]
 
     def draw(self, wrong: Collection[str], used: Collection[Twin], rng: random.Random) -> Draw:
-        """Return the test files with one twin for each owner in `wrong`, if possible one that is not in `used`."""
+        """Return the test files with one twin for each owner in `wrong`.
+
+        If possible, the twin is strong and not in `used`. A weak twin never replaces a strong one: an object that equals
+        everything passes a changed value, but not a negated comparison.
+        """
         chosen = []
         for owner in sorted(wrong):
-            unused = [twin for twin in self.twins[owner] if twin not in used] or self.twins[owner]
-            strong = [twin for twin in unused if twin.edit.kind in STRONG]
-            chosen.append(rng.choice(strong or unused))
+            strong = [twin for twin in self.twins[owner] if twin.edit.kind in STRONG] or self.twins[owner]
+            chosen.append(rng.choice([twin for twin in strong if twin not in used] or strong))
         decoys = [
             rng.choice(choices)
             for owner, choices in self.decoys.items()
@@ -135,18 +138,21 @@ class TwinSet:
 
     @classmethod
     def loads(cls, text: bytes) -> TwinSet:
-        """Return the set that `dumps` wrote. Raises ValueError, KeyError or TypeError for anything else."""
+        """Return the set that `dumps` wrote. Raises ValueError for anything else."""
         record = json.loads(text)
-        return cls(
-            files={path: base64.b64decode(content) for path, content in record["files"].items()},
-            names=record["names"],
-            twins={owner: [_twin(each) for each in listed] for owner, listed in record["twins"].items()},
-            decoys={
-                owner: [(path, _edit(edit)) for path, edit in listed] for owner, listed in record["decoys"].items()
-            },
-            fragile=set(record["fragile"]),
-            is_validated=record["is_validated"],
-        )
+        try:
+            return cls(
+                files={path: base64.b64decode(content) for path, content in record["files"].items()},
+                names=record["names"],
+                twins={owner: [_twin(each) for each in listed] for owner, listed in record["twins"].items()},
+                decoys={
+                    owner: [(path, _edit(edit)) for path, edit in listed] for owner, listed in record["decoys"].items()
+                },
+                fragile=set(record["fragile"]),
+                is_validated=record["is_validated"],
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"not a set of twins: {error!r}") from error
 
 
 def _edit(record: Mapping[str, Any]) -> Edit:
