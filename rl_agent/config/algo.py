@@ -1,7 +1,7 @@
 """Config of `algo`: the algorithm, the base configs of its six parts, and the enums that several parts share.
 
-A part's own options stand beside its formula, in `rl_agent/algo/<part>/<option>.py`. What other code needs to know about a part is
-an attribute of the part's base config here; subclasses override it.
+A part's own options stand beside its formula, in `rl_agent/algo/<part>/<option>.py`. What other code needs to know
+about a part is an attribute of the part's base config here; subclasses override it.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class Proximal(StrEnum):
     recomputed = "recomputed"
     """The trainer's weights before the update. Costs an extra forward pass."""
     approximated = "approximated"
-    """Log-linear interpolation between the sampler and the current policy, by weight version (AReaL's decoupled PPO). Needs no
-    forward pass. The proximal policy of a fresh token is its sampler."""
+    """Log-linear interpolation between the sampler and the current policy, by weight version (AReaL's decoupled PPO).
+    Needs no forward pass. The proximal policy of a fresh token is its sampler."""
     current = "current"
     """The current policy without gradient. Every ratio is 1, and only the correction accounts for the sampler."""
 
@@ -269,9 +269,9 @@ class AlgorithmConfig(PlugInConfig):
         return self.kl.place is KlPlace.loss or self.loss.trains_without_advantage
 
     def frozen_folder(self, need: Need) -> str | None:
-        """Return the Hugging Face folder of the frozen policy that gives a score; None: the policy that training started from.
+        """Return the Hugging Face folder of the frozen policy that gives a score.
 
-        Raises ConfigError if the teacher is missing.
+        None stands for the policy that training started from. Raises ConfigError if the teacher is missing.
         """
         if need is Need.REFERENCE_LOGPROBS:
             return self.kl.reference
