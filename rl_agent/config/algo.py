@@ -90,9 +90,9 @@ class AdvantageConfig(PlugInConfig, base=True):
     needs: ClassVar[frozenset[Need]] = frozenset()
     """Scores that the batch must have."""
     needs_critic: ClassVar[bool] = False
-    """Trains a value network beside the policy."""
+    """True if a value network is trained besides the policy."""
     compares_within_group: ClassVar[bool] = False
-    """A group of one rollout has no advantage."""
+    """True if a group of one rollout has no advantage."""
 
     @property
     def greedy_rollouts(self) -> int:
@@ -208,7 +208,7 @@ class ShapingConfig(PlugInConfig, base=True):
 
     @property
     def drop_zero_variance(self) -> bool:
-        """Leave out groups whose graded rewards are all equal."""
+        """True if groups whose graded rewards are all equal are left out."""
         return False
 
     @override
@@ -260,7 +260,7 @@ class AlgorithmConfig(PlugInConfig):
 
     @property
     def frozen_policies(self) -> int:
-        """Number of frozen policies that the trainer must load beside the one that it trains."""
+        """Number of frozen policies that the trainer must load besides the policy that it trains."""
         return len(self.needs & FROZEN)
 
     @property
