@@ -1,1 +1,1 @@
-"""The schema of conf/: one module a group; typed loading, checks, and building of plug-ins."""
+"""Config dataclasses, one module per group, with typed loading, checks and option lookup."""

@@ -1,7 +1,7 @@
 """Config of `algo`: the algorithm, the base configs of its six parts, and the enums that several parts share.
 
-A part's own options stand beside its formula, in `rl_agent/algo/<part>/<option>.py`. What other code needs to know about a part is
-an attribute of the part's base config here; subclasses override it.
+A part's own options stand beside its formula, in `rl_agent/algo/<part>/<option>.py`. What other code needs to know
+about a part is an attribute of the part's base config here; subclasses override it.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class Proximal(StrEnum):
     recomputed = "recomputed"
     """The trainer's weights before the update. Costs an extra forward pass."""
     approximated = "approximated"
-    """Log-linear interpolation between the sampler and the current policy, by weight version (AReaL's decoupled PPO). Needs no
-    forward pass. The proximal policy of a fresh token is its sampler."""
+    """Log-linear interpolation between the sampler and the current policy, by weight version (AReaL's decoupled PPO).
+    Needs no forward pass. The proximal policy of a fresh token is its sampler."""
     current = "current"
     """The current policy without gradient. Every ratio is 1, and only the correction accounts for the sampler."""
 
@@ -90,9 +90,9 @@ class AdvantageConfig(PlugInConfig, base=True):
     needs: ClassVar[frozenset[Need]] = frozenset()
     """Scores that the batch must have."""
     needs_critic: ClassVar[bool] = False
-    """Trains a value network beside the policy."""
+    """True if a value network is trained besides the policy."""
     compares_within_group: ClassVar[bool] = False
-    """A group of one rollout has no advantage."""
+    """True if a group of one rollout has no advantage."""
 
     @property
     def greedy_rollouts(self) -> int:
@@ -208,7 +208,7 @@ class ShapingConfig(PlugInConfig, base=True):
 
     @property
     def drop_zero_variance(self) -> bool:
-        """Leave out groups whose graded rewards are all equal."""
+        """True if groups whose graded rewards are all equal are left out."""
         return False
 
     @override
@@ -260,7 +260,7 @@ class AlgorithmConfig(PlugInConfig):
 
     @property
     def frozen_policies(self) -> int:
-        """Number of frozen policies that the trainer must load beside the one that it trains."""
+        """Number of frozen policies that the trainer must load besides the policy that it trains."""
         return len(self.needs & FROZEN)
 
     @property
@@ -269,9 +269,9 @@ class AlgorithmConfig(PlugInConfig):
         return self.kl.place is KlPlace.loss or self.loss.trains_without_advantage
 
     def frozen_folder(self, need: Need) -> str | None:
-        """Return the Hugging Face folder of the frozen policy that gives a score; None: the policy that training started from.
+        """Return the Hugging Face folder of the frozen policy that gives a score.
 
-        Raises ConfigError if the teacher is missing.
+        None stands for the policy that training started from. Raises ConfigError if the teacher is missing.
         """
         if need is Need.REFERENCE_LOGPROBS:
             return self.kl.reference

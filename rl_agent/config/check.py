@@ -1,6 +1,6 @@
-"""Contradictions in a loaded configuration, all of them at once, before anything starts.
+"""Checks of a loaded configuration before anything starts. All problems are reported at once.
 
-Here stand the contradictions between groups. A plug-in's own are in `problems()` of its config.
+This module checks for contradictions between groups. `problems()` of a plug-in's config checks the plug-in.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def check(config: Config) -> list[Problem]:
-    """Return everything that cannot work, or would not do what it says."""
+    """Return all problems of a configuration."""
     groups = (getattr(config, field.name) for field in fields(config))
     return [
         *_model(config),

@@ -1,4 +1,4 @@
-"""Contradictions in where processes run, how they reach each other, and how many there are."""
+"""Checks of the placement, the addresses and the number of processes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def cluster_problems(config: Config) -> Iterator[Problem]:
-    """Yield what cannot work in `cluster`."""
+    """Yield the problems of `cluster`."""
     yield from _numbers(config)
     yield from _nodes(config)
     yield from _addresses(config)
@@ -43,17 +43,17 @@ def _nodes(config: Config) -> Iterator[Problem]:
         label, equals, value = nodes.partition("=")
         if not (label and equals and value):
             yield Problem(
-                f"cluster.{name}", f"{nodes!r}: not `label=value`.", f"Write for example \"cluster.{name}='role=gpu'\"."
+                f"cluster.{name}", f"{nodes!r}: not `label=value`.", f"Use for example \"cluster.{name}='role=gpu'\"."
             )
         elif cluster.address is None:
             yield Problem(
                 f"cluster.{name}",
-                "the cluster that the run starts on this machine has no labels.",
-                "Set cluster.address to a cluster whose nodes have them (docs/scaling.md), or leave it null.",
+                "a cluster that the run starts on this machine has no labels.",
+                "Set cluster.address to a cluster with labels (docs/scaling.md), or leave it null.",
             )
     if cluster.ship_code and cluster.address is None:
         yield Problem(
-            "cluster.ship_code", "there is no other node to send code to.", "Leave it false, or set cluster.address."
+            "cluster.ship_code", "true, but there is no other node.", "Set it to false, or set cluster.address."
         )
 
 
@@ -63,8 +63,8 @@ def _addresses(config: Config) -> Iterator[Problem]:
             if is_loopback(host):
                 yield Problem(
                     f"{group}.host",
-                    f"processes on other nodes of the cluster do not reach {host}.",
-                    f"Set {group}.host=auto to take the node's own address.",
+                    f"{host}: other nodes of the cluster cannot reach this address.",
+                    f"Set {group}.host=auto for the address of the node.",
                 )
 
 
@@ -73,19 +73,19 @@ def _replicas(config: Config) -> Iterator[Problem]:
     if port and replicas > 1:
         yield Problem(
             "engine.port",
-            f"only one of cluster.engine_replicas={replicas} policy servers on a node can have port {port}.",
+            f"{port}: cluster.engine_replicas={replicas} policy servers on a node cannot share a port.",
             "Set engine.port=0.",
         )
     if replicas > 1 and config.weights.same_gpu:
         yield Problem(
             "weights",
-            f"ipc reaches one engine on the trainer's GPU, not cluster.engine_replicas={replicas}.",
+            f"ipc supports only one engine, on the trainer's GPU, but cluster.engine_replicas={replicas}.",
             "Set weights=nccl or weights=disk.",
         )
 
 
 def _colocated(config: Config) -> Iterator[Problem]:
-    """Yield what cannot work where a trainer rank and a policy server share one GPU."""
+    """Yield the problems of a trainer rank and a policy server that share a GPU."""
     cluster, ranks = config.cluster, config.trainer.world_size
     if not 0 < cluster.trainer_gpus + cluster.engine_gpus <= 1 or not cluster.trainer_gpus or not cluster.engine_gpus:
         yield Problem(
@@ -96,12 +96,12 @@ def _colocated(config: Config) -> Iterator[Problem]:
     if config.engine.tensor_parallel > 1 or cluster.engine_replicas > ranks:
         yield Problem(
             "cluster.colocated",
-            f"each of {cluster.engine_replicas} policy servers needs one of the {ranks} ranks' GPUs, and one only.",
+            f"each of {cluster.engine_replicas} policy servers needs exactly one of the {ranks} ranks' GPUs.",
             "Set engine.tensor_parallel=1, and at most as many cluster.engine_replicas as ranks.",
         )
     if config.algo.max_staleness:
         yield Problem(
             "cluster.colocated",
-            f"algo.max_staleness={config.algo.max_staleness} needs an engine that samples while the trainer works, but it sleeps then.",
+            f"algo.max_staleness={config.algo.max_staleness}, but the engine sleeps while the trainer works.",
             "Set algo.max_staleness=0.",
         )

@@ -1,4 +1,4 @@
-"""Schema of `cluster/`: where processes run, how many there are, and how often a lost one is started again."""
+"""Config of the cluster: placement and number of processes, and limits on restarts."""
 
 from __future__ import annotations
 
@@ -7,51 +7,54 @@ from enum import StrEnum
 
 
 class TrainerPlacement(StrEnum):
-    """Placement of the trainer's ranks on nodes: Ray's placement strategies."""
+    """Placement of the trainer's ranks on nodes, by Ray's placement strategies."""
 
     pack = "pack"
-    """On as few nodes as possible."""
+    """As few nodes as possible."""
     strict_pack = "strict_pack"
-    """All on one node."""
+    """One node."""
     spread = "spread"
-    """On as many nodes as possible."""
+    """As many nodes as possible."""
     strict_spread = "strict_spread"
-    """Each on another node."""
+    """A different node for each rank."""
 
 
 @dataclass(kw_only=True)
 class ClusterConfig:
-    """A Ray cluster."""
+    """Options of the Ray cluster."""
 
     address: str | None = None
-    """Address of a running Ray cluster, `host:port` or `auto`; null: start one on this machine and stop it at the end."""
+    """Address of a running Ray cluster, `host:port` or `auto`; null: start Ray on this machine and stop it at the
+    end."""
     rollout_workers: int = 1
-    """Processes that run episodes; each has its own adapter."""
+    """Number of processes that run episodes. Each has its own adapter."""
     cpus_per_worker: float = 0.0
-    """CPUs that a rollout worker reserves in Ray; 0 on a laptop, where all processes share the cores."""
+    """CPUs that each rollout worker reserves in Ray. Use 0 on a laptop, where all processes share the cores."""
     worker_nodes: str | None = None
-    """`label=value`: the nodes for rollout workers, as labelled with `ray start --labels`; null: any."""
+    """Nodes for rollout workers, as `label=value` of `ray start --labels`; null: any node."""
     workers_elsewhere: bool = True
-    """Run rollout workers on other nodes while none of `worker_nodes` is alive."""
+    """Run rollout workers on other nodes if none of `worker_nodes` is alive."""
     engine_replicas: int = 1
-    """Policy servers with the same weights; a session stays with one of them."""
+    """Number of policy servers with the same weights. A session stays with one of them."""
     engine_gpus: float = 0.0
     """GPUs that each policy server reserves in Ray."""
     engine_nodes: str | None = None
-    """`label=value`: the nodes for policy servers; null: any."""
+    """Nodes for policy servers, as `label=value`; null: any node."""
     trainer_gpus: float = 0.0
     """GPUs that each trainer rank reserves in Ray."""
     trainer_cpus: float = 0.0
     """CPUs that each trainer rank reserves in Ray."""
     trainer_nodes: str | None = None
-    """`label=value`: the nodes for trainer ranks; null: any."""
+    """Nodes for trainer ranks, as `label=value`; null: any node."""
     trainer_placement: TrainerPlacement = TrainerPlacement.pack
     """Placement of the ranks, if they reserve resources."""
     colocated: bool = False
-    """Each policy server is on the GPU of one trainer rank, and sleeps while the trainer works."""
+    """Each policy server shares the GPU of one trainer rank, and sleeps while the trainer works."""
     max_restarts: int = 3
-    """Restarts of a lost policy server or rollout worker within `restart_window_s`. One more loss ends the run."""
+    """Maximum restarts of one policy server or rollout worker within `restart_window_s`. One more loss ends the run."""
     restart_window_s: float = 600.0
+    """Time window in which restarts count."""
     ship_code: bool = False
-    """Send this machine's `rl_agent` to all nodes, instead of using what is installed there."""
+    """Send this machine's `rl_agent` to all nodes, instead of using the installed version there."""
     start_timeout_s: float = 1200.0
+    """Time limit for the start of the processes."""

@@ -1,4 +1,4 @@
-"""Base config of a data source: where tasks come from."""
+"""Base config of a data source, which provides tasks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class DataConfig(PlugInConfig, base=True):
     """Options that every data source has."""
 
     replay: str | None = None
-    """A run folder. `job=train` then trains on the rollouts recorded there, step by step, and runs no agent."""
+    """Run folder whose recorded rollouts `job=train` trains on, step by step, without running an agent."""
 
     @override
     def build(self) -> TaskSource:
@@ -26,5 +26,5 @@ class DataConfig(PlugInConfig, base=True):
         raise NotImplementedError
 
     def build_demonstrator(self) -> Demonstrator | None:
-        """Return what knows the right trajectories of the tasks, or None if they are unknown."""
+        """Return a demonstrator of right trajectories, or None if they are unknown."""
         return None

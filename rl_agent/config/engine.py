@@ -1,4 +1,4 @@
-"""Base config of an engine: what samples from the policy."""
+"""Base config of an engine, which samples from the policy."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class UpdateMode(StrEnum):
     """Handling of running generations when new weights arrive; docs/scaling.md compares the modes."""
 
     drain = "drain"
-    """They finish first, with the weights that they began with."""
+    """Running generations finish first, with the old weights."""
     keep = "keep"
-    """They stand still and go on with the new weights; what was computed with the old ones stays. Nothing is computed again."""
+    """Running generations pause, then continue with the new weights and the old KV cache. Nothing is recomputed."""
     abort = "abort"
-    """They end with what they have and are asked for anew: prompt and reply so far are computed again, with the new weights."""
+    """Running generations end and are requested again: prompt and reply so far are recomputed with the new weights."""
 
 
 @dataclass(kw_only=True)
@@ -30,20 +30,22 @@ class EngineConfig(PlugInConfig, base=True):
     """Options that every engine has."""
 
     runs_model: ClassVar[bool] = True
-    """True if it holds the policy's weights. A scripted engine does not."""
+    """True if the engine holds the policy's weights. A scripted engine does not."""
     host: str = "auto"
-    """Where it listens; `auto`: loopback, or the node's own address in a Ray cluster. Everybody who reaches it can change its
-    weights, so keep it on a private network."""
+    """Address that the engine listens on; `auto`: loopback, or the node's address in a Ray cluster. Anyone who reaches
+    the engine can change its weights, so keep it on a private network."""
     port: int = 0
-    """0: a free one."""
+    """Port of the engine; 0: a free port."""
     update_mode: UpdateMode = UpdateMode.drain
     """Handling of running generations when new weights arrive."""
     dtype: str = "auto"
+    """Type of weights and activations, for example bfloat16; `auto`: the engine's choice."""
     max_model_len: int | None = None
-    """null: `rollout.max_context_tokens`."""
+    """Maximum context length of the engine; null: `rollout.max_context_tokens`."""
     tensor_parallel: int = 1
+    """Number of GPUs over which each engine is sharded."""
     gpu_memory_utilization: float | None = None
-    """Share of the GPU's memory that the engine takes; null: the engine's own default."""
+    """Fraction of the GPU's memory that the engine takes; null: the engine's default."""
 
     @override
     def build(self) -> EngineServer:

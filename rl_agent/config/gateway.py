@@ -18,8 +18,8 @@ class GatewayConfig:
     port: int = 3000
     """0: a free port, printed at the start."""
     expose: list[str] = field(default_factory=list)
-    """Ports of this machine that boxes can reach: `127.0.0.1:<port>` from boot (an adapter), `127.0.0.1:*` for any port that a
-    client requests."""
+    """Ports of this machine that boxes can reach: `127.0.0.1:<port>` from boot (an adapter), `127.0.0.1:*` for any port
+    that a client requests."""
     image_metadata_key: str = "image"
     """Metadata key whose value is the image. A box without the key boots the image that its template names."""
     images: dict[str, str] = field(default_factory=lambda: {"base": "host"})

@@ -1,4 +1,4 @@
-"""Base config of a grader: how submitted work is judged."""
+"""Base config of a grader, which judges submitted work."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MIXED_RUNS: Final = 7
 MAKING_RUNS: Final = 12
 """Runs with the gold patch that make a task's twins at their first use, at most."""
 SPARE_S: Final = 60.0
-"""For copying and reading."""
+"""Spare time for copying and reading files."""
 
 
 class Rung(StrEnum):
@@ -28,14 +28,14 @@ class Rung(StrEnum):
     three_way = "3way"
     """git's three-way merge."""
     fuzz = "fuzz"
-    """`patch`, which guesses the place."""
+    """`patch`, which guesses the position."""
 
 
 class WithoutControl(StrEnum):
     """Treatment of a task without a test that can be made wrong."""
 
     allow = "allow"
-    """The original tests decide alone. Such rollouts are counted in `grader/without_control`."""
+    """The original tests decide alone. Such tasks are counted in `data/tasks_without_control`."""
     refuse = "refuse"
     """The task counts as broken."""
 
@@ -47,21 +47,24 @@ class GraderConfig(PlugInConfig, base=True):
     timeout_s: float = 600.0
     """Time limit of each test run. If the original tests exceed it, the status is `timeout` with reward 0."""
     setup_timeout_s: float = 600.0
-    """Time limit of each set-up stage: the repository, all of the task's pre_commands together, the patch."""
+    """Time limit of each setup stage: the repository, all pre_commands together, the patch."""
     retries: int = 1
     """Number of replacements for a lost sandbox before the verdict is `infra_error`."""
     max_patch_bytes: int = 1 << 20
+    """Maximum size of a patch. A larger patch is `apply_failed`."""
     max_files: int = 200
-    """A patch beyond these limits is `apply_failed`."""
+    """Maximum number of files in a patch. A larger patch is `apply_failed`."""
     max_log_bytes: int = 20_000
+    """Maximum size of the log in a verdict."""
     protected_paths: list[str] = field(default_factory=list)
-    """Patterns (as of fnmatch, on the path in the repository) besides those that the task itself protects: what a patch does to
-    them is dropped and logged."""
+    """Patterns (fnmatch, on paths in the repository) of protected files, besides those that the task protects. Changes
+    to them are dropped and logged."""
     strict: bool = True
-    """False: nothing is dropped, patches may apply with fuzz, assets belong to the agent, and exit codes and in-sandbox parsers
-    are believed, as common recipes do it. For comparison only."""
+    """False: like common recipes, drop nothing, apply patches with fuzz, give assets to the agent, and trust exit codes
+    and parsers in the sandbox. For comparison only."""
     apply_fallbacks: list[Rung] = field(default_factory=list)
-    """Tried in turn, each from a pristine tree, where a patch does not apply exactly; the verdict records which one did."""
+    """Ways to apply a patch that does not apply exactly, tried in turn on a pristine tree. The verdict records the one
+    that worked."""
     penalty: float = 0.0
     """Subtracted from the reward of a submission with status `tampered`."""
     mixed_runs: bool = True
@@ -73,9 +76,9 @@ class GraderConfig(PlugInConfig, base=True):
     twins_dir: str = ""
     """Folder of the tests with wrong expectations, which are made once per task. Empty: `~/.cache/rl_agent/twins`."""
     plugin_autoload: bool = True
-    """Named tests: let pytest load installed plug-ins. A patch cannot install any."""
+    """For named tests: let pytest load installed plug-ins. A patch cannot install any."""
     skipped_pass_to_pass: bool = False
-    """Named tests: a test that passed before the fix may be skipped after it."""
+    """For named tests: accept that a test that passed before the fix is skipped after it."""
     parser_timeout_s: float = 60.0
     """Time limit of a data set's log parser."""
 
@@ -92,5 +95,5 @@ class GraderConfig(PlugInConfig, base=True):
 
     @property
     def sandbox_lifetime_s(self) -> float:
-        """Return how long one grading may need its sandbox: set up the repository, run the task's commands, apply, test."""
+        """Maximum time that one grading needs its sandbox: repository, pre_commands, patch, tests."""
         return 3 * self.setup_timeout_s + self.timeout_s + SPARE_S

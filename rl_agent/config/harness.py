@@ -1,4 +1,4 @@
-"""Base config of a harness: which agent CLI works on the tasks, and how it is set up."""
+"""Base config of a harness, which sets up and runs an agent CLI."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class HarnessConfig(PlugInConfig, base=True):
     """Options that every agent CLI has."""
 
     dialect: ClassVar[str] = ""
-    """Dotted path of the adapter dialect (a class) that the CLI speaks."""
+    """Dotted path of the adapter dialect (a class) for the CLI."""
 
     @override
     def build(self) -> Harness:
@@ -26,32 +26,36 @@ class HarnessConfig(PlugInConfig, base=True):
         raise NotImplementedError
 
     binary: str | None = None
-    """The CLI's program on this machine; null: the pinned one that `make setup` fetched."""
+    """Path of the CLI on this machine; null: the pinned version from `make setup`."""
     cli_tarball: str | None = None
-    """An npm package (.tgz) to take the CLI from instead: its linux-x64 build, or one in JavaScript, which Node runs."""
+    """npm package (.tgz) with the CLI: a linux-x64 build, or JavaScript, which needs Node."""
     node_tarball: str | None = None
-    """A Node.js binary distribution (.tar.gz, .tar.xz) to put on the agent's PATH: for CLIs in JavaScript, or for the tasks."""
+    """Node.js binary distribution (.tar.gz, .tar.xz) for the agent's PATH, for CLIs in JavaScript or for the tasks."""
     cache_dir: str | None = None
     """Folder for unpacked CLIs; null: ~/.cache/rl_agent/clis."""
     prompt: str = "{problem_statement}"
-    """The agent's prompt; may use {problem_statement}, {task_id} and {workdir}."""
+    """Prompt of the agent. It may contain {problem_statement}, {task_id} and {workdir}."""
     system_prompt: str | None = None
-    """Replaces the CLI's own; null keeps it."""
+    """System prompt; null: the CLI's own."""
     tools: list[str] = field(default_factory=list)
+    """Names of the CLI's tools that the agent gets."""
     model_name: str = "policy"
-    """Model name that the CLI is given. Names that the vendor knows select other prompts and limits."""
+    """Model name for the CLI. Names of the vendor's models select other prompts and limits."""
     max_turns: int | None = None
-    """The CLI's own limit on replies, Claude Code only; null: none. `rollout.max_turns` bounds every CLI."""
+    """Claude Code's own limit on replies; null: no limit. `rollout.max_turns` limits every CLI."""
     time_budget_s: float = 1800.0
+    """Time limit of an agent run."""
     max_context_tokens: int = 65536
-    """The window that the CLI believes in. The engine's real one is the adapter's business."""
+    """Context window that the CLI assumes. The adapter enforces the real one, `rollout.max_context_tokens`."""
     bash_timeout_s: float = 120.0
-    """Claude Code: longest run of one shell command. Codex: longest wait for one in one call; it goes on in the background."""
+    """Claude Code: time limit of a shell command. Codex: maximum wait in one call, after which the command continues in
+    the background."""
     compaction: int | None = None
-    """Let the CLI summarise its history above this many tokens; null: never."""
+    """Number of tokens above which the CLI compacts its history; null: never."""
     investigator: bool = False
-    """Let the agent send a sub-agent that reads and searches, and can neither change files nor run commands. Claude Code only, with
-    bare=false; Codex gives each sub-agent all that the main agent has."""
+    """Give the agent a sub-agent that can read and search, but not change files or run commands. Claude Code only, with
+    bare=false: Codex gives each sub-agent all tools of the main agent."""
     extra_args: list[str] = field(default_factory=list)
-    """More words for the CLI's command line, after ours."""
+    """Additional arguments of the CLI's command line."""
     extra_env: dict[str, str] = field(default_factory=dict)
+    """Additional environment variables of the CLI."""

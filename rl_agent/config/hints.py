@@ -1,7 +1,7 @@
-"""Clear errors for what Hydra cannot compose: the wrong name, and the nearest valid one.
+"""Clear errors for configurations that Hydra cannot compose: the wrong name, and the nearest valid one.
 
-Hydra advises "use +key" for a misspelt key, which would add a key that nothing reads. So the command line is composed once
-before Hydra runs, and Hydra's error is translated.
+For a misspelled key, Hydra suggests "use +key", which would add a key that nothing reads. So the command line is
+composed once before Hydra runs, and Hydra's error is translated.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 QUOTING: Final = (
-    "Values with special characters (`=`, `,`, `#`, `~`, `{`, `}`, blanks) are quoted twice, once for the shell and once for "
+    "Quote values with special characters (`=`, `,`, `#`, `~`, `{`, `}`, blanks) twice, once for the shell and once for "
     "Hydra: 'harness.prompt=\"Fix it, please: {problem_statement}\"'"
 )
 _SEARCH_PATH: Final = "hydra.searchpath="
 _PROFILES: Final = re.compile(r"'(experiment|engine_profile|harness_profile|job_profile)/")
-_PROFILE: Final = "The experiment's values do not fit the other choices. Choose another experiment, or experiment=none."
+_PROFILE: Final = (
+    "The experiment's values do not match the other options. Choose another experiment, or experiment=none."
+)
 
 
 def precompose(folder: Path, config_name: str, overrides: Sequence[str], config_dir: str | None = None) -> DictConfig:

@@ -1,4 +1,4 @@
-"""Base config of a job: what the command does."""
+"""Base config of a job, the task of a command."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class JobConfig(TargetConfig, base=True):
-    """Options that every job has, and the job itself."""
+    """Options that every job has, and the method that runs the job."""
 
     trains: ClassVar[bool] = False
-    """True if the job updates the policy, or plans a job that does, so that the algorithm's parts must fit each other."""
+    """True if the job updates the policy, or plans a job that does. The parts of the algorithm must then fit
+    together."""
     samples_to_train: ClassVar[bool] = False
     """True if the job trains on the log-probabilities of its own samples."""
     steps: int = 0
-    """Training steps in all, those before a resume included; 0 where the job has none."""
+    """Total number of training steps, including those before a resume; 0 if the job has none."""
 
     def run(self, config: Config, folder: RunFolder) -> None:
-        """Run the job. Raises: RlAgentError, with one line per error."""
+        """Run the job. Raises RlAgentError with one line per error."""
         raise NotImplementedError

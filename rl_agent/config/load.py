@@ -1,4 +1,4 @@
-"""From Hydra's composed config to typed objects. Beyond `load()` no DictConfig exists."""
+"""Conversion of Hydra's composed config to typed objects. No DictConfig leaves `load`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def load(composed: DictConfig) -> Config:
         OmegaConf.resolve(composed)
         return cast("Config", OmegaConf.to_object(composed))
     except OmegaConfBaseException as error:
-        raise ConfigError(f"the configuration does not load: {str(error).splitlines()[0]}") from error
+        raise ConfigError(f"invalid configuration: {str(error).splitlines()[0]}") from error
 
 
 def as_plain(node: Any) -> Any:
@@ -43,7 +43,7 @@ def as_plain(node: Any) -> Any:
 
 
 def differences(before: Any, after: Any, path: str = "") -> list[str]:
-    """Return where two plain configs differ, as `key: old -> new`."""
+    """Return the differences of two plain configs, as `key: old -> new`."""
     if isinstance(before, dict) and isinstance(after, dict):
         found = []
         for key in dict.fromkeys([*before, *after]):
@@ -53,7 +53,7 @@ def differences(before: Any, after: Any, path: str = "") -> list[str]:
 
 
 def _unknown_keys(node: DictConfig, path: str) -> Iterator[str]:
-    """Yield keys added with `+key=value` that the node's dataclass does not have: OmegaConf would drop them silently."""
+    """Yield keys of `+key=value` that the node's dataclass does not have. OmegaConf would drop them silently."""
     kind = OmegaConf.get_type(node)
     fields = [f.name for f in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else None
     for key in map(str, node):

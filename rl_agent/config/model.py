@@ -1,4 +1,4 @@
-"""Base config of a policy: which model is trained, and how its text becomes tokens."""
+"""Base config of a policy: the model, and the conversion between its text and tokens."""
 
 from __future__ import annotations
 
@@ -19,21 +19,22 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class ModelConfig(PlugInConfig, base=True):
-    """A policy: a folder in Hugging Face layout, and how it is rendered and parsed."""
+    """Options that every policy has: its Hugging Face folder, rendering and parsing."""
 
     name: str = MISSING
+    """Name of the model."""
     path: str | None = None
-    """A Hugging Face folder (config.json, tokenizer, safetensors)."""
+    """Hugging Face folder (config.json, tokenizer, safetensors)."""
     renderer: str = "auto"
-    """`auto`, `template` (the folder's chat template), or a family known to the `renderers` library."""
+    """`auto`, `template` (the folder's chat template), or a family of the `renderers` library."""
     tool_parser: str | None = None
     """Name of a vLLM tool parser, for families that the renderer cannot parse."""
     reasoning_parser: str | None = None
     """Name of a vLLM reasoning parser."""
     style: str | None = None
-    """The agent CLI whose exact output the model was warmed up on; null: none."""
+    """Agent CLI on whose exact output the model was warmed up; null: none."""
     hf_config: dict[str, Any] = field(default_factory=dict)
-    """Shape fields of the published config.json, for `job=plan` where `path` is null. A run reads the folder."""
+    """Shape fields of the published config.json, for `job=plan` if `path` is null. Other jobs read the folder."""
 
     @override
     def build(self) -> PolicyFolder:

@@ -1,4 +1,4 @@
-"""Names in a configuration: the nearest valid one, and the object that a dotted path means."""
+"""Names in a configuration: the nearest valid name, and the object at a dotted path."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The options of every config group, and how Hydra finds and types them.
+"""Options of every config group, with the hooks by which Hydra finds and types them.
 
-An option is one of three things:
+An option is one of these:
 
-- a YAML file in `conf/<group>/`, in a package on `hydra.searchpath`, or below `--config-dir`. `_target_` names its config
-  dataclass, or its `defaults` list names the option that it changes;
+- a YAML file in `conf/<group>/`, in a package on `hydra.searchpath`, or below `--config-dir`. `_target_` names its
+  config dataclass, or its `defaults` list names the option that it changes;
 - a dataclass in `DECLARED`, for options whose values are all defaults;
 - a module of a package in `SCANNED`: one formula per file, so a new file is a new option.
 
@@ -94,21 +94,22 @@ RENAMED: Final[Mapping[str, str]] = {
     **{f"algo/shaping={name}": f"rewards_{name}" for name in ("overlong", "dapo", "length", "format", "tool_error")},
     "algo/shaping=zero_variance": "rewards_zero_variance",
 }
-"""Option of an older version -> its name now."""
+"""Option of an older version -> its current name."""
 
 TARGET: Final = "_target_"
-"""Key of the config class; no option of a plug-in."""
+"""Key of the config class, which is not an option of a plug-in."""
 _SCHEME: Final = "options"
 
 
 def register() -> None:
-    """Make Hydra find and type the options. May be called again."""
+    """Make Hydra find and type the options. Repeated calls are allowed."""
     store = ConfigStore.instance()
     store.store(name="root", node=Config)
     store.store(name="gateway_root", node=GatewayRoot)
     Plugins.instance().register(_DeclaredOptions)
     Plugins.instance().register(_Options)
-    # Hydra has no public hook on files: the two classes that read them are replaced by ones that type what they read.
+    # Hydra has no public hook for files, so the two classes that read them are replaced by classes that type the
+    # values.
     SourcesRegistry.instance().types |= {
         source.scheme(): source for source in (FileConfigSource, ImportlibResourcesConfigSource)
     }
@@ -141,7 +142,7 @@ def _names(group: str) -> list[str]:
 
 
 def _typed(result: ConfigResult) -> ConfigResult:
-    """Merge a file's values over the dataclass that its `_target_` names. Raises ConfigError for keys that it does not have."""
+    """Merge a file's values over the dataclass in its `_target_`. Raises ConfigError for unknown keys."""
     values = result.config
     if not isinstance(values, DictConfig) or OmegaConf.is_missing(values, TARGET) or TARGET not in values:
         return result
@@ -149,7 +150,7 @@ def _typed(result: ConfigResult) -> ConfigResult:
     kind = locate(path)
     if not (inspect.isclass(kind) and issubclass(kind, TargetConfig)) or kind._target_ == MISSING:
         raise ConfigError(
-            f"_target_={path}: not a plug-in config. Name a dataclass that subclasses its group's base config."
+            f"_target_={path}: not a plug-in config. Set it to a dataclass that subclasses its group's base config."
         )
     defaults = values.pop("defaults", None)
     fields = [field.name for field in dataclasses.fields(kind)]
@@ -169,7 +170,10 @@ def _typed(result: ConfigResult) -> ConfigResult:
 
 
 class FileConfigSource(file_config_source.FileConfigSource):
-    """YAML files of a folder. Hydra compares the names of classes: a class with another name is refused in a sweep's processes."""
+    """YAML files of a folder.
+
+    The class needs Hydra's name: the processes of a sweep reject a class with another name.
+    """
 
     @override
     def load_config(self, config_path: str) -> ConfigResult:
@@ -185,7 +189,7 @@ class ImportlibResourcesConfigSource(importlib_resources_config_source.Importlib
 
 
 class _DeclaredOptions(ConfigSource):
-    """The options that are dataclasses alone."""
+    """Options that are dataclasses without a file."""
 
     @staticmethod
     @override
@@ -232,7 +236,7 @@ class _DeclaredOptions(ConfigSource):
 
 
 class _Options(SearchPathPlugin):
-    """Adds the declared options to Hydra's search path, after all files."""
+    """Plug-in that adds the declared options to Hydra's search path, after all files."""
 
     @override
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:

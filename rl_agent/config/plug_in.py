@@ -1,8 +1,8 @@
-"""Base class of every plug-in's config, and what a config reports as wrong.
+"""Base class of every plug-in's config, and the problems that a config reports.
 
-A plug-in is a class built from its own config dataclass, which stands beside it and subclasses the base config of its group
-(`HarnessConfig`, `LossConfig`, ...). The dataclass is the only declaration of the plug-in's options. An option file selects it
-with `_target_: package.module.TheConfig`.
+A plug-in is a class built from its own config dataclass, which is in the same module and subclasses the base config of
+its group (`HarnessConfig`, `LossConfig`, ...). The dataclass is the only declaration of the plug-in's options. An
+option file selects it with `_target_: package.module.TheConfig`.
 """
 
 from __future__ import annotations
@@ -38,24 +38,27 @@ class Problem:
 
 @dataclass(kw_only=True)
 class TargetConfig:
-    """Options of a class that a configuration chooses. Subclasses need no `_target_` of their own: it is their dotted path."""
+    """Options of a class that a configuration chooses. `_target_` of a subclass is its dotted path."""
 
     _target_: str = MISSING
 
     @override
     def __init_subclass__(cls, *, base: bool = False) -> None:
-        """Set `_target_`, so that a saved configuration tells which class it configures. A `base` of others has none."""
+        """Set `_target_`, so that a saved configuration contains the class that it configures.
+
+        A `base` class has none.
+        """
         cls.__annotations__ = {"_target_": str, **cls.__dict__.get("__annotations__", {})}  # noqa: RUF063
         cls._target_ = MISSING if base else f"{cls.__module__}.{cls.__qualname__}"
 
     def problems(self, config: Config) -> Iterator[Problem]:
-        """Yield what cannot work with the rest of the configuration."""
+        """Yield contradictions with the rest of the configuration."""
         yield from ()
 
 
 @dataclass(kw_only=True)
 class PlugInConfig(TargetConfig, base=True):
-    """Options of a plug-in, from which it is built. The base config of a group gives `build` its type."""
+    """Options of a plug-in. The base config of a group sets the return type of `build`."""
 
     def build(self) -> Any:
         """Return the plug-in that this config describes."""
@@ -63,7 +66,10 @@ class PlugInConfig(TargetConfig, base=True):
 
 
 def at_least(least: float, **values: float | None) -> Iterator[Problem]:
-    """Yield a problem for each value below `least`. A double underscore in a name stands for the dot of the config key."""
+    """Yield a problem for each value below `least`.
+
+    A double underscore in a name stands for the dot of the config key.
+    """
     for name, value in values.items():
         if value is not None and value < least:
             yield Problem(

@@ -1,4 +1,4 @@
-"""Schema of `rollout/`: how many agent runs, how long, and how tokens are drawn."""
+"""Config of rollouts: number and length of agent runs, sampling, and failures."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from enum import StrEnum
 
 
 class SaveRollouts(StrEnum):
-    """Which rollouts are written to the run folder."""
+    """Rollouts that are written to the run folder."""
 
     all = "all"
     failures = "failures"
-    """Those that were not solved."""
+    """Only rollouts that are not solved."""
     none = "none"
 
 
@@ -22,10 +22,10 @@ class SamplingConfig:
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = -1
-    """-1: off."""
+    """Number of most likely tokens to sample from; -1: all."""
     min_p: float = 0.0
     stop_token_ids: list[int] = field(default_factory=list)
-    """Besides the model's own."""
+    """Stop tokens besides the model's own."""
 
 
 Mode = StrEnum("Mode", ["sync", "one_step_off", "async"])
@@ -37,58 +37,64 @@ class FailuresConfig:
     """Handling of rollouts that infrastructure breaks."""
 
     backoff_s: float = 2.0
-    """Pause before a rollout is tried again; twice as long before each further attempt, a minute at most."""
+    """Pause before the first retry of a rollout. It doubles for each further retry, up to a minute."""
     outage_after: int = 4
-    """Failures in a row, of more than one task, that count as an outage of the sandboxes, the engine, the workers or the grading: nothing
-    starts until it is over, and tries do not count."""
+    """Number of failures in a row, of more than one task, that count as an outage of the sandboxes, the engine, the
+    workers or the grader. During an outage nothing starts, and retries do not count."""
     outage_probe_s: float = 15.0
-    """Time without a failure after which one rollout tries whether the outage is over; then two, four, and so on."""
+    """Time without a failure after which one rollout starts as a probe; then two, four, and so on."""
     outage_limit_s: float = 3600.0
-    """An outage that lasts longer ends the run."""
+    """Maximum length of an outage. A longer one ends the run."""
     max_error_rate: float = 0.5
-    """Share of the last rollouts that may be broken before they are graded: infrastructure, set-up, own bugs; more end the run."""
+    """Maximum fraction of recent rollouts that fail before grading (infrastructure, setup, internal errors). More end
+    the run."""
     window: int = 100
-    """Number of recent rollouts over which the share is computed."""
+    """Number of recent rollouts for `max_error_rate`."""
     max_bugs: int = 8
-    """Rollouts that a bug of ours may break before it ends the run."""
+    """Maximum number of rollouts with an internal error. One more ends the run."""
 
 
 @dataclass(kw_only=True)
 class RolloutConfig:
-    """Agent runs."""
+    """Options of agent runs."""
 
     mode: Mode = Mode["async"]
-    """sync: sample, train, push, and only then sample again. one_step_off: sample the next step while this one trains. async: sample
-    as far ahead as `algo.max_staleness` allows."""
+    """sync: sample, train, push, and only then sample again. one_step_off: sample the next step while this one trains.
+    async: sample as far ahead as `algo.max_staleness` allows."""
     max_concurrent: int = 16
-    """Episodes at the same time, over all workers."""
+    """Maximum number of concurrent episodes over all workers."""
     adaptive_concurrency: bool = False
-    """Start with `min_concurrent` episodes, and follow the engine's queue and key-value cache up to `max_concurrent`."""
+    """Adapt the number of concurrent episodes, from `min_concurrent` to `max_concurrent`, to the engine's queue and KV
+    cache."""
     min_concurrent: int = 4
-    """The least that `adaptive_concurrency` goes down to."""
+    """Minimum number of concurrent episodes with `adaptive_concurrency`."""
     extra_tasks: int = 0
-    """Tasks that a step starts beyond `tasks_per_step`; once enough groups are complete, the rest are stopped."""
+    """Number of tasks that a step starts beyond `tasks_per_step`. Once enough groups are complete, the others are
+    stopped."""
     extra_members: int = 0
-    """Rollouts that a group starts beyond `algo.group_size`; once enough have a reward, the rest are stopped."""
+    """Number of rollouts that a group starts beyond `algo.group_size`. Once enough have a reward, the others are
+    stopped."""
     refill_limit: float = 1.0
-    """Where `algo.shaping.drop_zero_variance` drops groups of equal rewards, other tasks take their place: at most so many for
-    one step, as a multiple of `tasks_per_step`; 0: none."""
+    """Maximum number of tasks per step that replace groups dropped by `algo.shaping.drop_zero_variance`, as a multiple
+    of `tasks_per_step`; 0: no replacement."""
     tasks_per_step: int = 8
-    """Tasks of one training step; each is run `algo.group_size` times."""
+    """Tasks per training step. Each runs `algo.group_size` times."""
     max_context_tokens: int = 96_000
-    """Budget of one conversation, prompt and reply together."""
+    """Maximum length of a conversation, including prompt and reply."""
     max_response_tokens: int = 32_768
-    """Cap of one generation; each turn's cap is clamped to what the context has left."""
+    """Maximum length of a generation. It is reduced to the remaining context."""
     max_turns: int | None = None
-    """Generations of one agent run; none when null."""
+    """Maximum number of generations per agent run; null: no limit."""
     guard_s: float | None = None
-    """Wall-clock guard over a whole rollout; null: agent + all runs of grading + 180 s."""
+    """Time limit of a whole rollout; null: agent + all runs of grading + 180 s."""
     retries: int = 2
-    """Retries of a rollout that infrastructure broke."""
+    """Maximum retries of a rollout after infrastructure failures."""
     workspace_timeout_s: float = 600.0
-    """For each of: preparing the repository in a sandbox, all of the task's pre_commands, taking the diff."""
+    """Time limit of each of: repository setup, all pre_commands together, diff capture."""
     warm_sandboxes: int = 0
-    """Sandboxes that each worker keeps booted ahead, of the images that it has just used; worth it where boots take seconds."""
+    """Number of booted sandboxes that each worker keeps ready, of recently used images. Use it if boots take
+    seconds."""
     save: SaveRollouts = SaveRollouts.all
+    """Rollouts that are written to the run folder."""
     failures: FailuresConfig = field(default_factory=FailuresConfig)
     sampling: SamplingConfig = field(default_factory=SamplingConfig)

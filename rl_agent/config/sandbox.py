@@ -1,4 +1,4 @@
-"""Base config of a sandbox provider: where agents and tests run."""
+"""Base config of a sandbox provider, which runs agents and tests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Network(StrEnum):
     none = "none"
     """Only the ports passed to `Sandbox.expose`."""
     host = "host"
-    """Everything that the host can reach."""
+    """Everything that the host reaches."""
 
 
 @dataclass(kw_only=True)
@@ -32,15 +32,17 @@ class SandboxConfig(PlugInConfig, base=True):
     """Options that every sandbox provider has."""
 
     state_dir: str | None = None
-    """Folder for records of running sandboxes, so that the next start can remove sandboxes of a killed run; null: a folder of
-    this user in the system's temporary folder."""
+    """Folder for records of running sandboxes, so that the next start can remove sandboxes of a killed run; null: a
+    folder of this user in the system's temporary folder."""
     network: Network = Network.none
     advertise_host: str | None = None
     """Host name under which sandboxes on other machines reach this machine."""
     memory_mb: int | None = None
+    """Memory limit; null: no limit."""
     processes: int | None = None
+    """Limit on the number of processes; null: no limit."""
     cpus: float | None = None
-    """CPU time, in cores; null: no limit."""
+    """CPU limit in cores; null: no limit."""
     max_output_bytes: int = 4_000_000
     """Bytes kept of a command's stdout, and of its stderr: head and tail."""
     boot_timeout_s: float = 180.0
@@ -65,9 +67,12 @@ class RemoteSandboxConfig(SandboxConfig, base=True):
     """Options of providers whose sandboxes may run on other machines."""
 
     boot_retries: int = 2
+    """Retries of a failed boot."""
     request_timeout_s: float = 60.0
+    """Timeout of one request to the provider."""
     request_retries: int = 4
-    """Retries of idempotent requests: boots, files, and this project's own look-ups. An agent's command is never retried."""
+    """Retries of idempotent requests: boots, files, and this project's own look-ups. An agent's command is never
+    retried."""
 
     @override
     def problems(self, config: Config) -> Iterator[Problem]:

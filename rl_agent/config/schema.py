@@ -1,4 +1,4 @@
-"""The root of the configuration: every group is typed by its base config class."""
+"""Root of the configuration. Every group has the type of its base config."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from rl_agent.config.trainer import TrainerConfig
 from rl_agent.config.weights import WeightsConfig
 
 GUARD_MARGIN_S: Final = 180.0
-"""Time that a rollout may take beyond agent and grading before its guard fires."""
+"""Default time limit of a rollout beyond the limits of agent and grading."""
 
 
 @dataclass(kw_only=True)
 class Config:
-    """A whole run."""
+    """Configuration of a run."""
 
     job: JobConfig = MISSING
     data: DataConfig = MISSING
@@ -46,14 +46,14 @@ class Config:
     tracking: TrackingConfig = MISSING
 
     seed: int = 0
-    """Seeds the data order, the sampler and the trainer."""
+    """Seed of the data order, the sampler and the trainer."""
     resume: str | None = None
-    """A run folder to continue in place from its last checkpoint. `auto`: the newest unfinished run of the same job below
+    """Run folder to continue in place from its last checkpoint; `auto`: the newest unfinished run of the same job in
     `output`, or a new run."""
     output: str = "outputs"
     """Parent folder of run folders: `<output>/<date>/<time>/`."""
     tuned_for: str | None = None
-    """`model.name` of the only model that an experiment's values fit; null: any."""
+    """`model.name` of the only model for which an experiment's values are valid; null: any."""
 
     @property
     def guard_s(self) -> float:

@@ -1,4 +1,4 @@
-"""Schema of `tracking/`: what is shown and recorded."""
+"""Config of tracking: wandb and the console."""
 
 from __future__ import annotations
 
@@ -10,23 +10,27 @@ class WandbMode(StrEnum):
     """Mode of wandb."""
 
     online = "online"
-    """Needs the environment variable WANDB_API_KEY."""
+    """Upload during the run. Needs the environment variable WANDB_API_KEY."""
     offline = "offline"
-    """Written to the run folder; `wandb sync` sends it later."""
+    """Write to the run folder. `wandb sync` uploads it later."""
     disabled = "disabled"
 
 
 @dataclass(kw_only=True)
 class TrackingConfig:
-    """Records of a run. `metrics.jsonl` and the log are always written."""
+    """Options of tracking. metrics.jsonl and the log are always written."""
 
     wandb: WandbMode = WandbMode.offline
+    """Mode of wandb."""
     project: str = "rl_agent"
+    """Project in wandb."""
     entity: str | None = None
+    """User or team in wandb; null: the default of the key."""
     group: str | None = None
-    """null: the runs of a sweep (`-m`) share one, named after the sweep; others have none."""
+    """Group in wandb; null: the runs of a sweep (`-m`) share a group named after the sweep."""
     tags: list[str] = field(default_factory=list)
+    """Tags in wandb."""
     rollout_table: int = 16
-    """Rollouts of a step that wandb's table of rollouts shows, texts cut; 0: no table. The run folder has all of them."""
+    """Rollouts per step in wandb's table, with shortened texts; 0: no table. The run folder has all rollouts."""
     console: bool = True
-    """A live view on a terminal; plain lines elsewhere."""
+    """Show a live view on a terminal. Other outputs get plain lines."""

@@ -1,4 +1,4 @@
-"""Base config of a weight transport: how new weights reach the engine."""
+"""Base config of a weight transport, which brings new weights to the engine."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class WeightsConfig(PlugInConfig, base=True):
     same_gpu: ClassVar[bool] = False
     """True if trainer and engine must share a GPU."""
     host: str = "auto"
-    """Where the engine's workers find the trainer's first rank, if they connect to it; `auto`: loopback, or the address of
-    its node in a Ray cluster."""
+    """Address of the trainer's first rank for the engine's workers, if they connect to it; `auto`: loopback, or the
+    address of its node in a Ray cluster."""
     bucket_mb: int = 0
-    """Memory that the transport holds on each side while weights travel; 0: none."""
+    """Memory of the transport on each side during a push; 0: none."""
 
     @override
     def build(self) -> WeightSender:
-        """Return the trainer's half."""
+        """Return the trainer's side of the transport."""
         raise NotImplementedError

@@ -41,7 +41,7 @@ class StepCounters:
 
 
 def begin(folder: Path, wrapped: Any, optimizer: Any, counters: StepCounters) -> Writing:
-    """Copy all state that the next step depends on, and write it while training goes on.
+    """Copy all state that the next step depends on, and write it while training continues.
 
     Call `finish` of the result.
     """

@@ -1,4 +1,4 @@
-"""Background writer: a thread writes a copy of one rank's part of a checkpoint while training goes on.
+"""Background writer: a thread writes a copy of one rank's part of a checkpoint while training continues.
 
 Megatron's own asynchronous saving forks or spawns writers. Forking is unsafe with the threads of an actor (Ray, gloo,
 OpenMP), and spawning imports everything again. This module uses Megatron's preparation unchanged: the plan, the tensor
