@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import sys
 import tracemalloc
@@ -98,9 +99,11 @@ def test_what_is_remembered_does_not_grow_with_the_run(tmp_path: Path) -> None:
     tracemalloc.start()
     try:
         step(500)
+        gc.collect()
         before, _ = tracemalloc.get_traced_memory()
         for first in range(1000, 3000, 500):
             step(first)
+        gc.collect()
         after, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
