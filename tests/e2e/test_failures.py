@@ -124,7 +124,7 @@ def test_a_busy_port(tmp_path: Path, key: str) -> None:
 
 @pytest.mark.parametrize(
     ("image", "words"),
-    [("dir:/nonexistent", ("not a root file system", "Remedy")), ("python:3.11", ("another sandbox provider",))],
+    [("dir:/nonexistent", ("not a root file system", "Create one")), ("python:3.11", ("another sandbox provider",))],
 )
 def test_an_image_that_does_not_exist(tmp_path: Path, image: str, words: tuple[str, ...]) -> None:
     (error,) = failing(tmp_path, *WITHOUT_VLLM, f"data.image={image}")
