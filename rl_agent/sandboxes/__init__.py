@@ -1,1 +1,1 @@
-"""Isolated boxes in which agents and tests run, all behind one contract."""
+"""Sandboxes in which agents and tests run: one contract, several providers."""

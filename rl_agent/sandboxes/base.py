@@ -1,4 +1,4 @@
-"""The contract of sandboxes: a box with a file system, users and processes, on no network but what we expose."""
+"""Contract of sandboxes: isolated file system, users and processes, with no network but the exposed ports."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ STDERR_SHOWN: Final = 2000
 
 
 class SandboxLostError(SandboxError):
-    """The sandbox itself is gone: killed, or at the end of its lifetime. Nothing that is asked of it will work again."""
+    """The sandbox is gone: killed, or at the end of its lifetime. Every later call fails too."""
 
 
 class UnreadableError(SandboxError):
-    """A path that exists and cannot be read as asked: no regular file, not this user's, or too long. It says nothing of the sandbox."""
+    """A path exists but cannot be read: not a regular file, no permission, or too long. The sandbox itself works."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Bounds on one sandbox; None means no bound."""
+    """Resource limits of one sandbox; None means no limit."""
 
     memory_mb: int | None = None
     processes: int | None = None
@@ -37,13 +37,13 @@ class Limits:
 
 
 def limits_of(config: SandboxConfig) -> Limits:
-    """Return the limits that a provider's config sets."""
+    """Return the limits of a provider's config."""
     return Limits(memory_mb=config.memory_mb, processes=config.processes, cpus=config.cpus)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asset:
-    """A file or folder of the host that a sandbox gets read-only at boot (mounted, or uploaded once)."""
+    """A file or folder of the host that is read-only in the sandbox: mounted, or uploaded at boot."""
 
     source: Path
     target: str
@@ -52,12 +52,12 @@ class Asset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecResult:
-    """What a command left. A command that ran out of time has `timed_out` set and what it printed so far."""
+    """Result of a command. After a timeout, `timed_out` is set and the output is what it printed until then."""
 
     exit_code: int
-    """128 + signal number if a signal ended it; -1 when it timed out."""
+    """128 + signal number for a signal; -1 for a timeout."""
     stdout: bytes
-    """At most the provider's output limit: head and tail are kept, a line in between says what was dropped."""
+    """Limited to `max_output_bytes`: head and tail, with a line in between that gives the number of dropped bytes."""
     stderr: bytes
     timed_out: bool = False
     seconds: float = 0.0
@@ -86,7 +86,7 @@ def require_success(result: ExecResult, cmd: str, *, sandbox: str, timeout: floa
 
 
 class Sandbox(Protocol):
-    """A running sandbox. Every method raises SandboxLostError when the sandbox itself is lost."""
+    """A running sandbox. Every method raises SandboxLostError if the sandbox is gone."""
 
     @property
     def id(self) -> str:
@@ -105,29 +105,29 @@ class Sandbox(Protocol):
     ) -> ExecResult:
         """Run `cmd` with bash. Never retried.
 
-        At `timeout` seconds, and when the caller is cancelled, the command's whole process tree is killed. A process that
-        the command left behind on purpose (setsid) outlives a command that ended by itself. The environment is only `env`
-        over a minimal default (PATH, HOME, USER, LANG, TERM). stdin is `stdin`, or closed. With `check`, a non-zero exit
-        code or a timeout raises SandboxError with the end of stderr.
+        After `timeout` seconds, or if the caller is cancelled, the whole process tree of the command is killed. Background
+        processes outlive a command that exits by itself. The environment is `env` over a minimal default (PATH, HOME, USER,
+        LANG, TERM). Without `stdin`, standard input is empty. With `check`, a non-zero exit code or a timeout raises
+        SandboxError with the end of stderr.
         """
 
     async def write_file(
         self, path: str, content: bytes | str | Path, *, user: str = "agent", mode: int | None = None
     ) -> None:
-        """Write a file (a Path is read from the host), making parent folders. Raises SandboxError on any failure."""
+        """Write a file and create its parent folders. A Path is read from the host. Raises SandboxError on any failure."""
 
     async def read_file(self, path: str, *, user: str = "agent", max_bytes: int | None = None) -> bytes:
         """Read a file. Raises FileNotFoundError, UnreadableError or SandboxError; never returns b"" for a failure.
 
-        A file longer than `max_bytes` is an UnreadableError, and no more than that is ever held.
+        A file longer than `max_bytes` raises UnreadableError. At most that much is held in memory.
         """
 
     async def expose(self, port: int) -> str:
-        """Make TCP `port` of this host (127.0.0.1) reachable from inside; returns the URL (`http://host:port`) to use there."""
+        """Make TCP `port` of this host (127.0.0.1) reachable from the sandbox. Returns its URL there, `http://host:port`."""
 
 
 class SandboxProvider(Protocol):
-    """Boots sandboxes. Built by `SandboxConfig.build`."""
+    """Source of sandboxes, built by `SandboxConfig.build`."""
 
     def boot(
         self,
@@ -139,57 +139,57 @@ class SandboxProvider(Protocol):
         limits: Limits | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> AbstractAsyncContextManager[Sandbox]:
-        """A sandbox that is gone, with all its processes, when the context ends or `lifetime_s` is over.
+        """Boot a sandbox. It is removed when the context ends or after `lifetime_s`.
 
-        `network` and `limits` default to the provider's configuration. Raises ImageError for an image
-        that does not exist, naming it; ConfigError for what no boot can give; SandboxError for all that may pass.
+        `network` and `limits` default to the provider's config. Raises ImageError for an image that does not exist,
+        ConfigError for a request that can never succeed, and SandboxError for failures that may pass.
         """
 
     async def sweep(self) -> int:
-        """Remove what killed runs left (folders, remote sandboxes); returns how many."""
+        """Remove the folders and sandboxes of killed runs; return their number."""
 
 
 class Stream(StrEnum):
-    """Where a process printed something."""
+    """Output stream of a process."""
 
     STDOUT = "stdout"
     STDERR = "stderr"
 
 
 class Process(Protocol):
-    """A process of a sandbox whose output is read while it runs."""
+    """A process in a sandbox whose output is read while it runs."""
 
     @property
     def pid(self) -> int:
-        """Its number inside the sandbox."""
+        """Process id inside the sandbox."""
 
     def chunks(self) -> AsyncIterator[tuple[Stream, bytes]]:
-        """What it prints, as it comes; a slow reader slows the process down. Ends with the process: then `code` is known."""
+        """Yield output as it arrives, until the process exits and `code` is known. A slow reader slows the process down."""
 
     @property
     def code(self) -> int:
-        """Exit code, 128 + signal number if a signal ended it."""
+        """Exit code; 128 + signal number for a signal."""
 
     async def write(self, data: bytes) -> None:
-        """Send to its stdin. Raises BrokenPipeError when nobody reads there."""
+        """Write to stdin. Raises BrokenPipeError if it is closed."""
 
     def close_stdin(self) -> None:
-        """Its stdin is at its end."""
+        """Close stdin."""
 
     def signal(self, number: int) -> None:
-        """Send it a signal."""
+        """Send a signal to the process."""
 
     def kill(self) -> None:
-        """Kill it with everything that it started."""
+        """Kill the process tree."""
 
 
 class Streaming(Protocol):
-    """What a sandbox offers besides `Sandbox` when its provider can stream (`local` can)."""
+    """Extra methods of sandboxes whose provider can stream (`local`)."""
 
     async def start(
         self, argv: Sequence[str], *, user: str, env: Mapping[str, str], cwd: str | None, stdin: bool
     ) -> Process:
-        """Start a program. It runs on until it ends or is killed; whoever started it must read its `chunks`."""
+        """Start a program, which runs until it exits or is killed. The caller must read its `chunks`."""
 
     async def open_file(self, path: str, *, user: str) -> BinaryIO:
-        """A regular file, opened for reading as `user`. Raises as `Sandbox.read_file` does."""
+        """Open a regular file for reading as `user`. Raises the same errors as `Sandbox.read_file`."""

@@ -1,4 +1,4 @@
-"""Counts and times what a provider does, for a run's metrics."""
+"""Counts and durations of sandbox operations, for a run's metrics."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class Meter:
-    """Sums since they were last taken; all of them can be added up over processes.
+    """Sums since the last `take`, which can be added up over processes.
 
-    `boots`, `execs`, `teardowns`, `writes`, `reads`, `exposes`, and `boot_s` and so on: how many ended well, and their seconds
-    together. `exec_timeouts`. `failures/<class>`: errors that callers saw, by the name of their class.
+    `boots`, `execs`, `teardowns`, `writes`, `reads`, `exposes`: successful operations. `boot_s` and so on: their total seconds.
+    `exec_timeouts`. `failures/<class>`: errors that callers saw, by class name.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Meter:
 
     @contextmanager
     def timed(self, what: str) -> Iterator[None]:
-        """Count and time one `boot`, `exec` or `teardown`."""
+        """Count and time one operation."""
         started = time.perf_counter()
         try:
             yield
@@ -40,18 +40,18 @@ class Meter:
         self._seconds[f"{what}_s"] = self._seconds.get(f"{what}_s", 0.0) + time.perf_counter() - started
 
     def count(self, what: str) -> None:
-        """One more of these."""
+        """Add one to a counter."""
         self._sums[what] += 1
 
     def take(self) -> dict[str, float]:
-        """The sums since this was last called."""
+        """Return the sums since the last call and reset them."""
         taken = {**self._sums, **self._seconds}
         self._sums, self._seconds = Counter(), {}
         return taken
 
 
 class MeteredProvider:
-    """See `SandboxProvider`: another provider, measured."""
+    """Provider that measures another one, see `SandboxProvider`."""
 
     def __init__(self, provider: SandboxProvider, meter: Meter) -> None:
         self._provider = provider
@@ -73,7 +73,7 @@ class MeteredProvider:
 
 
 class MeteredSandbox:
-    """See `Sandbox`: another sandbox, measured."""
+    """Sandbox that measures another one, see `Sandbox`."""
 
     def __init__(self, sandbox: Sandbox, meter: Meter) -> None:
         self._sandbox = sandbox
@@ -109,7 +109,7 @@ class MeteredSandbox:
 
 
 def sandbox_metrics(sums: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """What meters counted, under the metric names `sandbox/...`: counts, and mean seconds a boot, command and teardown."""
+    """Return the metrics `sandbox/...` of several meters: counts, and mean seconds per boot, command and teardown."""
     total: Counter[str] = Counter()
     for taken in sums:
         total.update(taken)

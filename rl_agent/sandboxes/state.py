@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 LABEL: Final = "rl_agent_boot"
-"""Metadata key of the label."""
+"""Metadata key of a boot's label."""
 RETRY_S: Final = 0.05
 
 
 def state_folder(configured: str | None) -> Path:
-    """Where run folders are made: as configured, or a folder of this user's in the system's temporary one."""
+    """Return the folder for run folders, and create it: the configured one, or this user's in the temporary folder."""
     path = Path(configured) if configured else Path(tempfile.gettempdir(), f"rl_agent-sandboxes-{os.getuid()}")
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     if path.stat().st_uid != os.getuid():
@@ -33,19 +33,19 @@ def state_folder(configured: str | None) -> Path:
 
 
 def owner_tag() -> str:
-    """This process's number and start time: together unique while the machine runs."""
+    """Return this process's id and start time, which are unique until the machine reboots."""
     return f"{os.getpid()}-{_start_time(os.getpid())}"
 
 
 def is_dead(name: str) -> bool:
-    """Whether the process in an `<owner_tag>-<id>` name is gone. Names of another form are never called dead."""
+    """Return whether the owner in an `<owner_tag>-<id>` name has exited. Names of another form are never dead."""
     pid, _, rest = name.partition("-")
     started = rest.partition("-")[0]
     return pid.isdigit() and started.isdigit() and _start_time(int(pid)) != started
 
 
 def remove_dead(folder: Path) -> int:
-    """Remove the run folders of dead owners; returns how many there were."""
+    """Remove the run folders of dead owners; return their number."""
     count = 0
     for path in folder.iterdir():
         if is_dead(path.name):
@@ -55,7 +55,7 @@ def remove_dead(folder: Path) -> int:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a run folder, with what an overlay leaves in it that only root can list."""
+    """Remove a run folder, including the unreadable folder that an overlay leaves in it."""
     if os.geteuid() != 0:
         for folder, names, _ in os.walk(path):
             for name in names:
@@ -72,31 +72,34 @@ def _start_time(pid: int) -> str | None:
 
 
 class LiveRecords:
-    """The records in one folder, which all processes of this machine share."""
+    """Records of running sandboxes, in a folder that all processes of this machine share."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def of_boot(self) -> str:
-        """A new label, on record until `forget`."""
+        """Create the record of a new boot and return its label."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         label = f"{owner_tag()}-{secrets.token_hex(8)}"
         (self._folder / label).touch(mode=0o600)
         return label
 
     def orphans(self) -> list[str]:
-        """Labels of owners that are gone."""
+        """Return the labels whose owners have exited."""
         if not self._folder.is_dir():
             return []
         return sorted(path.name for path in self._folder.iterdir() if is_dead(path.name))
 
     def forget(self, label: str) -> None:
-        """The sandbox is gone."""
+        """Remove the record of a sandbox that is gone."""
         (self._folder / label).unlink(missing_ok=True)
 
 
 class BootGate:
-    """Slots are locked files, which the kernel frees with the process that holds them, however it ends."""
+    """Limit on boots at a time and per second, over all processes of this machine.
+
+    Slots are locked files: the kernel frees them when the process that holds them exits.
+    """
 
     def __init__(self, folder: Path, *, concurrency: int, per_s: float | None) -> None:
         self._folder = folder
@@ -106,8 +109,8 @@ class BootGate:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """A turn to boot, for as long as the context lasts."""
-        async with self._own:  # within a process, turns come in order; only processes look for a free slot
+        """Wait for a slot and hold it during the context."""
+        async with self._own:  # first come, first served within a process; only processes poll for a slot
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             fd = await self._slot()
             try:
@@ -129,7 +132,7 @@ class BootGate:
             await asyncio.sleep(RETRY_S * random.uniform(0.5, 1.5))  # noqa: S311 (no secret)
 
     def _wait_s(self) -> float:
-        """How long until the rate allows one more; reserves that moment."""
+        """Reserve the next moment that the rate allows; return the seconds until then."""
         if not self._interval_s:
             return 0.0
         fd = os.open(self._folder / "next", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -138,7 +141,7 @@ class BootGate:
             now = time.time()
             text = os.pread(fd, 64, 0).decode()
             moment = max(now, float(text)) if text else now
-            moment = min(moment, now + 3600)  # a clock that was set back must not stop everything
+            moment = min(moment, now + 3600)  # bounded, in case the clock was set back
             os.pwrite(fd, f"{moment + self._interval_s:020.6f}".encode(), 0)
         finally:
             os.close(fd)

@@ -1,6 +1,6 @@
-"""Keeps sandboxes booted ahead, so that the next rollout on the same image need not wait for one.
+"""Pool of sandboxes that are booted ahead, so that the next rollout with the same image does not wait.
 
-Worth it where boots take long and images repeat. One that is handed out has just run a command; a dead one is thrown away.
+Useful if boots are slow and images repeat. The pool runs a command in a sandbox before it hands it out, and drops dead ones.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 IDLE_S: Final = 600.0
-"""How long one waits at most: its lifetime is so much longer than what was asked for."""
+"""Longest time in the pool. Lifetimes are longer than requested by this much."""
 CHECK_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Kind:
-    """What sandboxes must have in common to stand in for one another."""
+    """Options that make sandboxes interchangeable."""
 
     image: str
     assets: tuple[Asset, ...]
@@ -41,7 +41,7 @@ class _Kind:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Held:
-    """A sandbox and the task that holds it."""
+    """A pooled sandbox and the state of the task that holds it."""
 
     kind: _Kind
     sandbox: Sandbox | None = None
@@ -51,7 +51,7 @@ class _Held:
 
     @property
     def fresh(self) -> bool:
-        """Whether it is there and still lives as long as was asked for."""
+        """Whether the sandbox has booted and its remaining lifetime is long enough."""
         return self.sandbox is not None and not self.gone.is_set() and time.monotonic() - self.booted < IDLE_S
 
     async def end(self) -> None:
@@ -60,14 +60,14 @@ class _Held:
 
 
 class WarmPool:
-    """See `SandboxProvider`: another provider, with at most `size` idle sandboxes ahead. Async context: at its end they are gone."""
+    """Provider with at most `size` idle sandboxes of another one. Async context: they are removed at its end."""
 
     def __init__(self, provider: SandboxProvider, *, size: int) -> None:
         self._provider = provider
         self._size = size
         self._idle: deque[_Held] = deque()
         self._asked: dict[_Kind, None] = {}
-        """The last `size` kinds that were asked for, the newest last: agents' and graders' sandboxes are two of one image."""
+        """The last `size` kinds that were requested, newest last. Agents and graders use two kinds per image."""
         self._group = asyncio.TaskGroup()
 
     async def __aenter__(self) -> WarmPool:
@@ -80,7 +80,7 @@ class WarmPool:
         self._size = 0
         for held in self._idle:
             held.over.set()
-        # The group would wrap an error of the caller's; a cancellation it must see, which may be its own.
+        # The group would wrap the caller's error. It must see a cancellation, which may be its own.
         cancelled = kind is not None and issubclass(kind, asyncio.CancelledError)
         await (self._group.__aexit__(kind, error, trace) if cancelled else self._group.__aexit__(None, None, None))
 
@@ -95,7 +95,7 @@ class WarmPool:
         limits: Limits | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> AsyncIterator[Sandbox]:
-        """See `SandboxProvider.boot`. A sandbox from the pool does not carry `labels`."""
+        """See `SandboxProvider.boot`. A sandbox from the pool has no `labels`."""
         kind = _Kind(image=image, assets=tuple(assets), lifetime_s=lifetime_s, network=network, limits=limits)
         held = await self._take(kind)
         self._refill(kind)
@@ -113,7 +113,7 @@ class WarmPool:
             await asyncio.shield(held.end())
 
     async def _take(self, kind: _Kind) -> _Held | None:
-        """An idle one that has just shown that it lives."""
+        """Return an idle sandbox that has just run a command, if there is one."""
         while (held := next((held for held in self._idle if held.kind == kind and held.fresh), None)) is not None:
             self._idle.remove(held)
             try:
@@ -129,7 +129,7 @@ class WarmPool:
         return None
 
     def _refill(self, kind: _Kind) -> None:
-        """Boot as many of this kind as are its share; what is stale, or more than its own kind's share, makes room."""
+        """Boot this kind's share of the pool. Drop stale sandboxes and those beyond the share of their kind."""
         self._asked.pop(kind, None)
         self._asked[kind] = None
         for old in list(self._asked)[: -self._size or None]:
@@ -152,7 +152,7 @@ class WarmPool:
         self._idle.remove(held)
 
     async def _hold(self, held: _Held) -> None:
-        """Its whole life. A failed boot is no fault of a rollout's: who needs one boots it, and hears."""
+        """Boot a sandbox and keep it until `over`. A failed boot is only logged: the next rollout boots its own."""
         kind = held.kind
         try:
             async with self._provider.boot(

@@ -129,7 +129,7 @@ def test_a_busy_port(tmp_path: Path, key: str) -> None:
 @pytest.mark.parametrize(
     ("image", "words"),
     [
-        ("dir:/nonexistent", ("not a root file system", "Remedy")),
+        ("dir:/nonexistent", ("not a root file system", "Create one")),
         pytest.param("python:3.11", ("another sandbox provider",), marks=LONG),
     ],
 )

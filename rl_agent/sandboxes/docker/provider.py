@@ -1,8 +1,8 @@
-"""Boots containers of Docker, or of Podman's service, as sandboxes.
+"""Provider that boots containers of Docker, or of Podman's service.
 
-A container's first process sleeps for the sandbox's lifetime and no longer, so that a killed owner costs no more than that;
-the next start removes it before. What it can do to this machine is what Docker lets a container do: its default seccomp filter
-and capabilities, less those for devices and raw packets, and no gain from setuid programs.
+The first process of a container sleeps for the sandbox's lifetime and then exits, also if its owner was killed; the next start
+removes it earlier. A container has Docker's default seccomp filter and capabilities, except those for devices and raw packets,
+and setuid programs gain nothing.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ PULL_STATUSES: Final = {
         *("access to the resource is denied", "invalid reference", "did not resolve to an alias"),
     ),
 }
-"""What is said of an image that is not given, in the order in which it is looked for. Docker Hub denies access to what it has not."""
+"""Status by the words of a failed pull, first match wins. Docker Hub denies access to images that do not exist."""
 
 
 @dataclass(kw_only=True)
@@ -95,7 +95,7 @@ class DockerSandboxConfig(RemoteSandboxConfig):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Order:
-    """One sandbox."""
+    """Options of one boot."""
 
     docker: Docker
     image: str
@@ -112,7 +112,9 @@ class DockerProvider:
 
     def __init__(self, config: DockerSandboxConfig) -> None:
         if urlsplit(config.url).scheme not in ("unix", "http", "tcp"):
-            raise ConfigError(f"sandbox.url={config.url} is neither unix:///path/to/socket nor http://host:port")
+            raise ConfigError(
+                f"sandbox.url={config.url}: unsupported scheme. Use unix:///path/to/socket or http://host:port."
+            )
         self._config = config
         self._version = ""
         self._boots = Boots(config, "docker")
@@ -160,17 +162,17 @@ class DockerProvider:
         )
 
     def _address(self, network: Network) -> str | None:
-        """How a sandbox names this machine; None: not at all, ports are carried."""
+        """Return the name of this machine in a sandbox; None: ports are forwarded."""
         if network is Network.host and self._config.is_local:
             return "127.0.0.1"
         return self._config.advertise_host if self._config.container_network or network is Network.host else None
 
     async def _connect(self) -> Docker:
-        """A client that speaks the service's version of the API. Raises SandboxError when nobody answers there."""
+        """Return a client for the service's API version. Raises SandboxError if the service is unreachable."""
         timeout = aiohttp.ClientTimeout(
             connect=self._config.request_timeout_s, sock_read=self._config.request_timeout_s
         )
-        if not self._version:  # asked for once, by a ping: aiodocker asks Podman's slow /version for every client
+        if not self._version:  # one ping: aiodocker itself would request Podman's slow /version for every client
             try:
                 async with (
                     Docker(self._config.url, timeout=timeout) as docker,
@@ -179,13 +181,13 @@ class DockerProvider:
                     self._version = f"v{answer.headers['Api-Version']}"
             except (aiohttp.ClientError, OSError, KeyError) as error:
                 raise SandboxError(
-                    f"no Docker answers at {self._config.url} ({error}). Remedy: start it (`systemctl start docker`, or `podman system "
-                    "service --time=0 unix:///run/podman/podman.sock`), or set sandbox.url to where it is."
+                    f"sandbox.url={self._config.url}: Docker is unreachable ({error}). Start it (`systemctl start docker`, or `podman "
+                    "system service --time=0 unix:///run/podman/podman.sock`), or set sandbox.url to its address."
                 ) from error
         return Docker(self._config.url, timeout=timeout, api_version=self._version)
 
     async def _require_image(self, docker: Docker, image: str) -> None:
-        """Have the image here; fetched once, by whoever comes first. Raises ImageError if there is none."""
+        """Pull the image if it is missing; concurrent boots pull it once. Raises ImageError if it does not exist."""
         async with self._pulling[image]:
             if image not in self._images:
                 await self._image(docker, image)
@@ -193,7 +195,7 @@ class DockerProvider:
 
     async def _image(self, docker: Docker, image: str) -> None:
         if not IMAGE.fullmatch(image):
-            raise self._no_image(image, "that is no image's name.")
+            raise self._no_image(image, "invalid name.")
 
         async def find() -> bool:
             try:
@@ -204,10 +206,10 @@ class DockerProvider:
                 raise
             return True
 
-        if await again(find, what=f"looking for image {image}", retries=self._config.request_retries):
+        if await again(find, what=f"the look-up of image {image}", retries=self._config.request_retries):
             return
         if not self._config.pull:
-            raise self._no_image(image, "and sandbox.pull is false.")
+            raise self._no_image(image, "not found, and sandbox.pull is false.")
 
         async def fetch() -> None:
             try:
@@ -219,12 +221,12 @@ class DockerProvider:
                     raise self._no_image(image, str(error)) from error
                 raise error from None
 
-        await again(fetch, what=f"fetching image {image}", retries=self._config.request_retries)
+        await again(fetch, what=f"the pull of image {image}", retries=self._config.request_retries)
 
     def _no_image(self, image: str, why: str) -> ImageError:
         return ImageError(
-            f"Docker at {self._config.url} has no image {image!r}: {why} Remedy: `docker pull` or `docker load` it, set "
-            "sandbox.pull=true, or correct the task's image."
+            f"image {image!r} of Docker at {self._config.url}: {why} Run `docker pull` or `docker load`, set sandbox.pull=true, or "
+            "correct the task's image."
         )
 
     async def _start(self, order: _Order, number: int) -> DockerContainer:
@@ -232,9 +234,9 @@ class DockerProvider:
 
         async def create() -> None:
             try:
-                await _to_its_end(order.docker.containers.create(self._body(order), name=name))
+                await _complete(order.docker.containers.create(self._body(order), name=name))
             except DockerError as error:
-                if ALREADY not in str(error):  # its first request arrived, only the answer did not
+                if ALREADY not in str(error):  # an earlier request succeeded, only its answer was lost
                     raise
 
         await again(
@@ -261,7 +263,7 @@ class DockerProvider:
                 for asset in (order.assets if self._config.is_local else ())
             ],
         }
-        # It reaps what commands leave behind: bash waits for any child while it waits for one.
+        # bash reaps all orphans while it waits for its child.
         life = f"trap 'exit 0' TERM; sleep {math.ceil(order.lifetime_s)} & wait $!"
         return {
             "Image": order.image,
@@ -297,7 +299,7 @@ class DockerProvider:
         return await again(remove_all, what=f"the end of {label}", retries=self._config.request_retries)
 
     async def sweep(self) -> int:
-        """Remove the containers of this machine's processes that are gone; returns how many there were."""
+        """Remove the containers of this machine's dead processes; return their number."""
         count = 0
         if orphans := self._boots.records.orphans():
             async with await self._connect() as docker:
@@ -308,7 +310,7 @@ class DockerProvider:
 
 
 def _pull_error(error: DockerError) -> DockerError:
-    """By what registries say: the status that comes with it is the service's, which gives one for all."""
+    """Return the error with a status from the registry's words: the service uses one status for all failures."""
     said = str(error.message)
     for status, words in PULL_STATUSES.items():
         if any(word in said.lower() for word in words):
@@ -316,8 +318,8 @@ def _pull_error(error: DockerError) -> DockerError:
     return DockerError(500, said)
 
 
-async def _to_its_end(asked: Coroutine[Any, Any, object]) -> None:
-    """Await a request, also when cancelled: else what it makes would come after its removal was asked for."""
+async def _complete(asked: Coroutine[Any, Any, object]) -> None:
+    """Await a request even if cancelled. Otherwise it could create a container after the removal."""
     request = asyncio.ensure_future(asked)
     try:
         await asyncio.shield(request)

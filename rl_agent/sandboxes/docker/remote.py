@@ -1,4 +1,4 @@
-"""One container, as a place where scripts run."""
+"""One container, in which scripts run."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ SLOWEST_BYTES_PER_S: Final = 1 << 20
 REFUSED: Final = 400
 KILLED: Final = 0
 EXITED: Final = 128
-"""More is the number of a signal: somebody killed the script's shell."""
+"""A higher exit code is 128 + signal number: something killed the script's shell."""
 STDOUT: Final = 1
 REMOVE_S: Final = 60.0
 STDERR_KEPT: Final = 4000
 ENDING_S: Final = 3.0
-"""How long a command whose output is at its end may still count as running."""
+"""Wait for a command to exit after the end of its output."""
 
 
 class DockerRemote:
@@ -48,7 +48,7 @@ class DockerRemote:
     """
 
     def __init__(self, container: DockerContainer, *, address: str | None, local: bool, timeout_s: float) -> None:
-        """`address`: the name under which the container reaches this machine; None: ports are forwarded. `local`: see the class."""
+        """`address`: this machine's name in the container; None: ports are forwarded. `local`: the service is on this machine."""
         self._container = container
         self._address = address
         self._local = local
@@ -78,7 +78,7 @@ class DockerRemote:
         return out.decode(errors="replace")
 
     async def _command(self, argv: Sequence[str], *, user: str) -> tuple[int, bytes, bytes]:
-        """A command's exit code, stdout and end of stderr. Raises DockerError when its output breaks off."""
+        """Return a command's exit code, stdout and end of stderr. Raises DockerError if the output stream breaks."""
         command = await self._container.exec(argv, user=user)
         out, err = bytearray(), bytearray()
         async with command.start() as stream:
@@ -103,7 +103,7 @@ class DockerRemote:
         return self._ids[user]
 
     async def download(self, path: str, *, user: str) -> bytes:
-        """See `Remote.download`. By a command of the user's: the API's own archives are read as root."""
+        """See `Remote.download`. Runs a command as the user, since the API reads archives as root."""
         code, out, err = await self._command(["/bin/cat", "--", path], user=user)
         if code != 0:
             raise DockerError(REFUSED, err.decode(errors="replace").strip())
@@ -119,14 +119,14 @@ class DockerRemote:
         return f"http://127.0.0.1:{port}"
 
     async def _listener(self, port: int) -> socket.socket:
-        """Listens in the container's network namespace."""
+        """Return a listening socket in the container's network namespace."""
         found = await self._container.show()
         pid = int(found["State"]["Pid"])
         if not self._local or os.geteuid() != 0 or not _is_ours(pid, str(found["Id"])):
             raise SandboxError(
-                f"container {self._container.id} cannot be given a port of this machine: that needs root and a Docker on this machine. "
-                "Remedy: set adapter.advertise_host to a name of this machine that containers reach, sandbox.container_network to a "
-                "network of Docker's, adapter.bind_host=0.0.0.0 and adapter.port."
+                f"container {self._container.id}: port forwarding needs root and a Docker on this machine. Set adapter.advertise_host "
+                "to a name of this machine that containers reach, sandbox.container_network to a Docker network, "
+                "adapter.bind_host=0.0.0.0 and adapter.port."
             )
         pidfd = os.pidfd_open(pid)
         helper = Helper()
@@ -137,7 +137,7 @@ class DockerRemote:
             finally:
                 call.close()
         except (HelperError, IndexError) as error:
-            raise SandboxError(f"cannot listen on port {port} in container {self._container.id}: {error}") from error
+            raise SandboxError(f"container {self._container.id}: cannot listen on port {port}: {error}") from error
         finally:
             os.close(pidfd)
             helper.stop()
@@ -150,7 +150,7 @@ class DockerRemote:
 
 
 def _is_ours(pid: int, container: str) -> bool:
-    """Whether process `pid` of this machine is the container's: a Docker behind a socket may be in a virtual machine."""
+    """Return whether process `pid` belongs to the container: Docker may run in a virtual machine."""
     with contextlib.suppress(OSError):
         return pid > 0 and container in Path(f"/proc/{pid}/cgroup").read_text()
     return False
@@ -161,12 +161,12 @@ def _size(content: bytes | Path) -> int:
 
 
 async def remove(container: DockerContainer) -> bool:
-    """Kill and remove a container; whether it was there."""
+    """Kill and remove a container; return whether it existed."""
     try:
         async with asyncio.timeout(REMOVE_S):
             await container.delete(force=True, v=True)
     except DockerError as error:
-        if error.status in (404, 409) or failure_of(error) is Failure.LOST:  # 409: its removal is under way already
+        if error.status in (404, 409) or failure_of(error) is Failure.LOST:  # 409: already being removed
             return False
         raise
     return True
@@ -183,11 +183,11 @@ async def _exit_code(command: Exec) -> int:
         if not state["Running"]:
             return int(state["ExitCode"])
         await asyncio.sleep(0.05)
-    raise DockerError(0, "the output broke off")
+    raise DockerError(0, "the output stream broke")
 
 
 async def _archive(name: str, content: bytes | Path, size: int, owner: tuple[int, int]) -> AsyncIterator[bytes]:
-    """A tar of one file, never whole in memory."""
+    """Yield a tar archive of one file in chunks."""
     info = tarfile.TarInfo(name)
     info.size, info.mode, (info.uid, info.gid) = size, 0o600, owner
     yield info.tobuf()
@@ -197,5 +197,5 @@ async def _archive(name: str, content: bytes | Path, size: int, owner: tuple[int
             left -= len(chunk)
             yield chunk
     if left:
-        raise OSError(f"{content!r} became shorter while it was read"[:300])
+        raise OSError(f"{content!r} shrank while it was read"[:300])
     yield bytes(-size % tarfile.BLOCKSIZE + 2 * tarfile.BLOCKSIZE)

@@ -1,1 +1,1 @@
-"""Sandboxes of E2B, or of any server that speaks to its SDK."""
+"""Sandboxes of E2B, or of a server that is compatible with its SDK."""

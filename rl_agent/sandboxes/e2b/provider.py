@@ -1,4 +1,4 @@
-"""Boots sandboxes through E2B's SDK."""
+"""Provider that boots sandboxes through E2B's SDK."""
 
 from __future__ import annotations
 
@@ -104,20 +104,20 @@ class E2BSandboxConfig(RemoteSandboxConfig):
 
 @dataclass(slots=True, kw_only=True)
 class _Order:
-    """One sandbox, from the first try to boot it to its end."""
+    """State of one sandbox, from the first boot attempt to its end."""
 
     image: str
     label: str
     lifetime_s: float
     uploads: Sequence[Asset]
     there: Sequence[Asset]
-    """What the image should have."""
+    """Assets that the image should contain."""
     request: dict[str, Any] = field(default_factory=dict)
     key: str = ""
-    """Idempotency key of the try."""
+    """Idempotency key of the attempt."""
     sandbox_id: str | None = None
     unheard: bool = False
-    """It was asked for, and no answer has come."""
+    """Requested, without an answer so far."""
 
 
 class E2BProvider:
@@ -135,7 +135,7 @@ class E2BProvider:
             "retries": config.request_retries,
             "debug": False,
         }
-        if "e2b" not in sys.modules:  # the SDK reads the variable once, at import
+        if "e2b" not in sys.modules:  # the SDK reads the variable at import
             secrets.set_for_children(CONNECTIONS, str(config.max_connections))
         self._sdk = _sdk()
         self._connection = {name: value for name, value in given.items() if name in _connection_options()}
@@ -160,8 +160,8 @@ class E2BProvider:
         """See `SandboxProvider.boot`."""
         if lifetime_s > self._config.max_lifetime_s:
             raise ConfigError(
-                f"a sandbox is needed for {lifetime_s:g} s, but sandbox.max_lifetime_s is {self._config.max_lifetime_s:g}. "
-                "Remedy: lower harness.time_budget_s, grader.timeout_s or rollout.guard_s, or raise it if the account grants more."
+                f"sandbox.max_lifetime_s is {self._config.max_lifetime_s:g}, but a sandbox is needed for {lifetime_s:g} s. Lower "
+                "harness.time_budget_s, grader.timeout_s or rollout.guard_s, or raise it if the account allows more."
             )
         metadata = {**self._metadata, **(labels or {})}
         chosen = limits_of(self._config) if limits is None else limits
@@ -218,7 +218,7 @@ class E2BProvider:
         return sandbox
 
     async def _create(self, order: _Order) -> Any:
-        """Ask for the sandbox of this try; to ask again gives the same one."""
+        """Create the sandbox of this attempt. Repeated requests return the same one."""
         options = {name: value for name, value in order.request.items() if name in _create_options()}
         connection: dict[str, Any] = dict(self._connection)
         if "idempotency_key" in _create_options():
@@ -233,8 +233,8 @@ class E2BProvider:
                 order.unheard = order.unheard and failure_of(error) is Failure.TRANSIENT
                 if failure_of(error) is Failure.MISSING:
                     raise ImageError(
-                        f"the sandbox provider has no image {order.image!r}: {error} Remedy: build a template of that name, or set "
-                        "sandbox.image_metadata_key if your endpoint takes images by metadata."
+                        f"image {order.image!r} of the sandbox provider: not found: {error} Build a template of that name, or set "
+                        "sandbox.image_metadata_key if the endpoint takes images by metadata."
                     ) from error
                 raise
 
@@ -253,13 +253,13 @@ class E2BProvider:
         granted = (info.end_at - info.started_at).total_seconds()
         if granted < asked_s - GRANTED_SLACK_S:
             raise ConfigError(
-                f"sandbox {remote.sandbox_id} was granted {granted:.0f} s of the {asked_s} s that a rollout may take. Remedy: lower "
-                "harness.time_budget_s and grader.timeout_s, or use an account that grants more."
+                f"sandbox {remote.sandbox_id} was granted {granted:.0f} s of the {asked_s} s that a rollout may take. Lower "
+                "harness.time_budget_s and grader.timeout_s, or use an account that allows more."
             )
 
     async def _end(self, order: _Order) -> None:
-        """Remove the sandbox of the last try, if there is one."""
-        if order.unheard:  # the boot may go on without us: its key tells which sandbox it gives
+        """Remove the sandbox of the last attempt, if there is one."""
+        if order.unheard:  # the boot may still be running; its key identifies the sandbox
             await self._create(order)
         if order.sandbox_id is not None:
             await self._remove(order.sandbox_id)
@@ -269,7 +269,7 @@ class E2BProvider:
         async def kill() -> None:
             await self._sdk.kill(sandbox_id, **self._connection)
 
-        with contextlib.suppress(SandboxLostError):  # then it has ended by itself
+        with contextlib.suppress(SandboxLostError):  # it has ended by itself
             await again(kill, what=f"the end of sandbox {sandbox_id}", retries=self._config.request_retries)
 
     async def _labelled(self, label: str) -> list[str]:
@@ -282,10 +282,10 @@ class E2BProvider:
                 found += [info.sandbox_id for info in await pages.next_items()]
             return found
 
-        return await again(find, what=f"looking for sandbox {label}", retries=self._config.request_retries)
+        return await again(find, what=f"the look-up of sandbox {label}", retries=self._config.request_retries)
 
     async def sweep(self) -> int:
-        """Remove the sandboxes of this machine's processes that are gone; returns how many there were."""
+        """Remove the sandboxes of this machine's dead processes; return their number."""
         count = 0
         for label in self._boots.records.orphans():
             for sandbox_id in await self._labelled(label):
@@ -300,13 +300,13 @@ async def _require_there(sandbox: ScriptedSandbox, order: _Order) -> None:
     found = await sandbox.exec(look, user="root", timeout=LOOK_S)
     if found.exit_code != 0:
         raise ImageError(
-            f"image {order.image!r} does not have what sandbox.assets_in_image says: {found.stderr.decode(errors='replace').strip()}. "
-            "Remedy: build it with the CLI at that place, or set sandbox.assets_in_image=false: it is uploaded then."
+            f"sandbox.assets_in_image: image {order.image!r} lacks the CLI: {found.stderr.decode(errors='replace').strip()}. Build "
+            "the image with it, or set sandbox.assets_in_image=false to upload it."
         )
 
 
 def _sdk() -> Any:
-    from e2b import AsyncSandbox  # noqa: PLC0415 (a heavy import, for those who use it)
+    from e2b import AsyncSandbox  # noqa: PLC0415 (a heavy import)
 
     return AsyncSandbox
 
@@ -327,7 +327,7 @@ def _from_file(path: str | None) -> dict[str, str]:
     try:
         value = json.loads(Path(path).expanduser().read_text())
     except (OSError, ValueError) as error:
-        raise ConfigError(f"sandbox.metadata_file={path} cannot be read as JSON: {error}") from error
+        raise ConfigError(f"sandbox.metadata_file={path}: cannot read it as JSON: {error}") from error
     if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
-        raise ConfigError(f"sandbox.metadata_file={path} must be a JSON object whose values are strings")
+        raise ConfigError(f"sandbox.metadata_file={path}: not a JSON object with string values")
     return value

@@ -1,4 +1,4 @@
-"""One sandbox of E2B through its SDK, and the requests that the SDK lacks: our own gateway offers more than E2B's protocol."""
+"""One sandbox of E2B through its SDK, and requests of our own gateway that the SDK does not have."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SLOWEST_BYTES_PER_S: Final = 1 << 20
 
 
 class BusyError(Exception):
-    """The gateway answered with a status that passes, and may have said after how long."""
+    """Answer with a temporary status, and perhaps a Retry-After header."""
 
     def __init__(self, message: str, retry_after: str | None) -> None:
         super().__init__(message)
@@ -34,7 +34,7 @@ class BusyError(Exception):
 
 
 class Endpoint:
-    """The control plane at `url`, which may be a gateway of ours."""
+    """The control plane at `url`, which may be our own gateway."""
 
     def __init__(self, url: str | None, *, key: str, timeout_s: float, retries: int) -> None:
         self._url = url
@@ -46,7 +46,7 @@ class Endpoint:
         self._lock = asyncio.Lock()
 
     async def is_gateway(self) -> bool:
-        """Whether this is a gateway of ours."""
+        """Return whether this is our own gateway."""
         if self._url is None:
             return False
         if self._ours is None:
@@ -55,19 +55,19 @@ class Endpoint:
         return self._ours
 
     async def expose(self, sandbox_id: str, port: int) -> str:
-        """Have the gateway make a port of this machine reachable from a sandbox."""
+        """Make a port of the gateway's machine reachable from a sandbox; return its URL there."""
         if not await self.is_gateway():
             raise SandboxError(
-                f"sandboxes of {self._url or 'E2B'} cannot be given a port of this machine. Remedy: set adapter.advertise_host to a "
-                "name or address of this machine that they reach, adapter.bind_host=0.0.0.0 and adapter.port."
+                f"sandboxes of {self._url or 'E2B'} cannot reach ports of this machine. Set adapter.advertise_host to a name or "
+                "address of this machine that they reach, adapter.bind_host=0.0.0.0 and adapter.port."
             )
         status, body = await self._json("POST", f"/rl_agent/sandboxes/{sandbox_id}/expose", {"port": port})
         if status != 200:
-            raise SandboxError(f"the gateway {self._url} does not expose port {port}: {body.get('message', status)}")
+            raise SandboxError(f"gateway {self._url}: port {port} is not exposed: {body.get('message', status)}")
         return str(body["url"])
 
     async def store(self, assets: Sequence[Asset]) -> str:
-        """Send to the gateway what it does not have yet; the names as its metadata takes them."""
+        """Upload assets that the gateway does not have. Return their names as a value for its metadata."""
         async with self._lock:
             found = [{"name": await self._store(asset), "target": asset.target} for asset in assets]
         return json.dumps(found)
@@ -99,7 +99,7 @@ class Endpoint:
         await again(send, what=f"the upload of {file} to {self._url}", retries=self._retries)
 
     async def _json(self, method: str, path: str, body: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
-        """Status and JSON object (empty if it is none) of a request that may be asked again."""
+        """Send an idempotent request; return status and JSON object (empty for any other body)."""
         return await again(
             lambda: self._request(method, path, self._timeout, json=body),
             what=f"{method} {self._url}{path}",
@@ -142,7 +142,7 @@ class E2BRemote:
         return str(self._remote.sandbox_id)
 
     async def run(self, text: str, *, user: str) -> str:
-        """See `Remote.run`. Raises the SDK's errors, among them plain Exception for a stream without an end."""
+        """See `Remote.run`. Raises the SDK's errors, and plain Exception if the stream breaks."""
         handle = await self._remote.commands.run(
             text, background=True, user=user, timeout=0, request_timeout=self._request_timeout_s
         )

@@ -1,1 +1,1 @@
-"""The E2B-compatible server over any provider of ours."""
+"""E2B-compatible server over any sandbox provider."""

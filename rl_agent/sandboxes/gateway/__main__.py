@@ -1,4 +1,4 @@
-"""`python -m rl_agent.sandboxes.gateway [gateway.port=3000] [sandbox=local] ...`: serves until it is interrupted."""
+"""Command `python -m rl_agent.sandboxes.gateway [gateway.port=3000] [sandbox=local] ...`: serve until interrupted."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FAILED: Final = 1
 
 
 def configuration(overrides: Sequence[str]) -> GatewayRoot:
-    """The typed configuration."""
+    """Return the typed configuration."""
     register()
     return cast("GatewayRoot", cast("Any", load(precompose(CONF, "gateway", overrides))))
 
@@ -37,18 +37,18 @@ def configuration(overrides: Sequence[str]) -> GatewayRoot:
 async def serve(root: GatewayRoot) -> None:
     """Serve until SIGINT or SIGTERM."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a box holds a handful, a stream of a client one
-    key = secrets.require("E2B_API_KEY", "the gateway (clients must show it)")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a box needs a few descriptors, a stream one
+    key = secrets.require("E2B_API_KEY", "the gateway (clients must send it)")
     over = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, over.set)
     async with Gateway(root.sandbox.build(), root.gateway, key=key) as gateway:
-        print(f"gateway: {gateway.url}", flush=True)  # noqa: T201 (for whoever started it)
+        print(f"gateway: {gateway.url}", flush=True)  # noqa: T201 (the command's output)
         await over.wait()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Read the command line."""
+    """Run the command; return its exit code."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     try:
         asyncio.run(serve(configuration(sys.argv[1:] if arguments is None else arguments)))

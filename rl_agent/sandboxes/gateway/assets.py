@@ -1,6 +1,6 @@
-"""Programs that many boxes share: uploaded once, kept by the digest of their content, mounted read-only.
+"""Programs that boxes share: uploaded once, stored by digest, mounted read-only.
 
-E2B has no word for this; our own client uses it, so that an agent CLI of 400 MB crosses the wire once and not once a box.
+This extends E2B's protocol for our own client, so that an agent CLI of 400 MB is not uploaded for every box.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NAME: Final = re.compile(r"[0-9a-f]{64}\.(tar|[0-7]{3})")
-"""Digest of the content, then `tar` for a folder or the mode of a file."""
+"""Digest of the content, then `tar` for a folder, or the mode of a file."""
 READ_BYTES: Final = 1 << 20
 
 
 class AssetStore:
-    """The folder of assets, and its handlers."""
+    """Handlers of the folder of assets."""
 
     def __init__(self, folder: Path, *, max_bytes: int) -> None:
         self._folder = folder
         self._max_bytes = max_bytes
 
     def routes(self) -> list[web.RouteDef]:
-        """Below a prefix that E2B does not use."""
+        """Return the routes, below a prefix that E2B does not use."""
         return [web.get("/rl_agent/assets/{name}", self.has), web.put("/rl_agent/assets/{name}", self.put)]
 
     def named(self, text: str) -> list[Asset]:
-        """The assets that a box's metadata names; raises HttpError for one that was not uploaded."""
+        """Return the assets that a box's metadata names. Raises HttpError if one was not uploaded."""
         try:
             pairs = [(str(item["name"]), str(item["target"])) for item in json.loads(text)]
         except (TypeError, ValueError, KeyError):
-            raise HttpError(400, f"the assets are not understood: {text[:200]}") from None
+            raise HttpError(400, f"invalid assets: {text[:200]}") from None
         found = []
         for name, target in pairs:
             path = self._path(name)
@@ -54,24 +54,24 @@ class AssetStore:
 
     def _path(self, name: str) -> Path:
         if not NAME.fullmatch(name):
-            raise HttpError(400, f"{name[:100]!r} is no asset's name")
+            raise HttpError(400, f"invalid asset name {name[:100]!r}")
         return self._folder / name
 
     async def has(self, request: web.Request) -> web.Response:
-        """Whether an asset is there."""
+        """Answer 204 if an asset is stored."""
         if not self._path(request.match_info["name"]).exists():
             raise HttpError(404, "not uploaded")
         return web.Response(status=204)
 
     async def put(self, request: web.Request) -> web.Response:
-        """Receive one; it counts only if it is whole."""
+        """Store an asset if its upload is complete."""
         path = self._path(request.match_info["name"])
         self._folder.mkdir(mode=0o755, parents=True, exist_ok=True)
         new = self._folder / f".new-{secrets.token_hex(8)}"
         try:
             digest = await receive(request, new, self._max_bytes)
             if not path.name.startswith(digest):
-                raise HttpError(400, f"the content has digest {digest}, not what its name says")
+                raise HttpError(400, f"the content has digest {digest}, unlike its name")
             await asyncio.to_thread(_place, new, path)
         finally:
             new.unlink(missing_ok=True)
@@ -79,7 +79,7 @@ class AssetStore:
 
 
 async def receive(request: web.Request, path: Path, max_bytes: int) -> str:
-    """Write a request's body to a file; its sha256."""
+    """Write a request's body to a file; return its SHA-256."""
     digest, size = hashlib.sha256(), 0
     with path.open("wb") as file:
         async for chunk in request.content.iter_chunked(READ_BYTES):
@@ -89,7 +89,7 @@ async def receive(request: web.Request, path: Path, max_bytes: int) -> str:
             digest.update(chunk)
             file.write(chunk)
     if request.content_length is not None and size != request.content_length:
-        raise HttpError(400, f"{size} bytes came of {request.content_length}")
+        raise HttpError(400, f"the upload is incomplete: {size} of {request.content_length} bytes")
     return digest.hexdigest()
 
 

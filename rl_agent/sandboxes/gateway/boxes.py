@@ -1,4 +1,4 @@
-"""The boxes that a gateway serves: made at most once a key, found by id, gone at the end of their lifetime."""
+"""The boxes of a gateway: created once per idempotency key, found by id, removed after their lifetime."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LAST_WORDS_S: Final = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What a client asked for."""
+    """A client's request for a box."""
 
     template: str
     image: str
@@ -46,7 +46,7 @@ class Order:
 
 
 class Box:
-    """One sandbox, as the gateway knows it."""
+    """One sandbox of the gateway."""
 
     def __init__(self, order: Order, sandbox: Sandbox, group: asyncio.TaskGroup) -> None:
         self.order = order
@@ -63,12 +63,12 @@ class Box:
         self._ends = self.started + order.lifetime_s
 
     def run(self, running: Running) -> None:
-        """Carry a process's output for as long as the box lives."""
+        """Forward a process's output until it exits or the box ends."""
         self.processes[running.process.pid] = running
         self._pumps.add(self._group.create_task(self._pump(running)))
 
     async def end_processes(self) -> None:
-        """Kill them all, and let their last words out."""
+        """Kill all processes and wait briefly for the rest of their output."""
         for running in list(self.processes.values()):
             running.process.kill()
         if self._pumps:
@@ -84,7 +84,7 @@ class Box:
             self._pumps -= {task for task in self._pumps if task is asyncio.current_task()}
 
     async def until_over(self) -> None:
-        """Returns at the end of the lifetime, or after `close`."""
+        """Wait for the end of the lifetime, or for `close`."""
         try:
             async with asyncio.timeout(self._ends - time.time()) as self._timer:
                 await self._closing.wait()
@@ -93,27 +93,27 @@ class Box:
                 self._closing.set()
 
     def set_lifetime(self, seconds: float) -> None:
-        """Count from now."""
+        """Set the remaining lifetime."""
         self._ends = time.time() + seconds
         if self._timer is not None and not self.over:
             self._timer.reschedule(asyncio.get_running_loop().time() + seconds)
 
     def close(self) -> None:
-        """End it soon."""
+        """Start the removal."""
         self._closing.set()
 
     @property
     def over(self) -> bool:
-        """Whether it is being removed."""
+        """Whether the box is being removed."""
         return self._closing.is_set()
 
     @property
     def remaining_s(self) -> float:
-        """What is left of its lifetime."""
+        """Remaining lifetime."""
         return self._ends - time.time()
 
     def describe(self) -> dict[str, Any]:
-        """As the control plane shows it."""
+        """Return the control plane's description."""
         return {
             "templateID": self.order.template,
             "alias": self.order.template,
@@ -134,12 +134,12 @@ ENVD_VERSION: Final = "0.6.4"
 
 
 class Boxes:
-    """Async context: at its end every box is removed."""
+    """All boxes. Async context: they are removed at its end."""
 
     def __init__(
         self, provider: SandboxProvider, *, max_boxes: int, max_lifetime_s: float, ports: Sequence[int]
     ) -> None:
-        """`ports` of this host are reachable from every box."""
+        """`ports`: of this host, reachable from every box."""
         self._provider = provider
         self._max_boxes = max_boxes
         self._max_lifetime_s = max_lifetime_s
@@ -163,11 +163,11 @@ class Boxes:
         await self._stack.aclose()
 
     def all(self) -> list[Box]:
-        """The living ones, oldest first."""
+        """Return the live boxes, oldest first."""
         return [box for box in self._boxes.values() if not box.over]
 
     def get(self, box_id: str) -> Box:
-        """Raises what E2B's proxy says when there is no such box."""
+        """Return a live box. Raises the error of E2B's proxy if there is none."""
         box = self._boxes.get(box_id)
         if box is None or box.over:
             raise not_found(box_id)
@@ -176,17 +176,17 @@ class Boxes:
     def of(self, request: web.Request) -> Box:
         """Return the box that a data-plane request names. Raises HttpError if its token is wrong."""
         box_id = request.headers.get("E2b-Sandbox-Id")
-        if box_id is None:  # a client that tells sandboxes apart by host name: <port>-<id>.<domain>
+        if box_id is None:  # the host name may have it: <port>-<id>.<domain>
             box_id = request.host.partition(".")[0].partition("-")[2]
         if not box_id:
-            raise not_found("none was named (E2b-Sandbox-Id)")
+            raise not_found("the request names none (E2b-Sandbox-Id)")
         box = self.get(box_id)
         if not same(request.headers.get("X-Access-Token", ""), box.token):
-            raise HttpError(401, "the sandbox's access token (X-Access-Token) is missing or wrong")
+            raise HttpError(401, "the sandbox's access token (X-Access-Token) is missing or invalid")
         return box
 
     async def create(self, order: Order, key: str | None) -> Box:
-        """Boot a box. The same key gives the same box, however often and from how many requests it is asked for."""
+        """Boot a box. Requests with the same key get the same box."""
         if key is None:
             return await asyncio.shield(self._begin(order))
         ready = self._orders.get(key)
@@ -199,7 +199,7 @@ class Boxes:
 
     def _begin(self, order: Order) -> asyncio.Future[Box]:
         if len(self._boxes) + self._booting >= self._max_boxes:
-            raise HttpError(429, f"there are {self._max_boxes} boxes already (gateway.max_boxes)")
+            raise HttpError(429, f"the maximum of {self._max_boxes} boxes is reached (gateway.max_boxes)")
         ready: asyncio.Future[Box] = asyncio.get_running_loop().create_future()
         ready.add_done_callback(_seen)
         self._booting += 1
@@ -207,7 +207,7 @@ class Boxes:
         return ready
 
     async def _hold(self, order: Order, ready: asyncio.Future[Box]) -> None:
-        """A box's life. Its failure is its client's to hear of, and nobody else's."""
+        """Boot a box and keep it until its end. Only its client gets its errors."""
         box: Box | None = None
         try:
             boot = self._provider.boot(
@@ -230,7 +230,7 @@ class Boxes:
                     await box.end_processes()
         except Exception as error:
             if not isinstance(error, RlAgentError):
-                log.exception("box %s broke", box.id if box else f"of image {order.image!r}")
+                log.exception("internal error in box %s", box.id if box else f"of image {order.image!r}")
             if not ready.done():
                 status = 404 if isinstance(error, ImageError) else 500
                 ready.set_exception(HttpError(status, str(error) or repr(error)))
@@ -245,14 +245,14 @@ class Boxes:
                 box.gone.set()
 
     async def remove(self, box: Box) -> None:
-        """End a box; returns when it is gone."""
+        """Remove a box and wait until it is gone."""
         box.close()
         async with asyncio.timeout(TEARDOWN_S):
             await box.gone.wait()
 
 
 def _seen(future: asyncio.Future[Box]) -> None:
-    """A client that left hears no error; asyncio need not complain of it."""
+    """Retrieve the exception, so that asyncio does not log it if the client has disconnected."""
     if not future.cancelled():
         _ = future.exception()
 
@@ -269,6 +269,6 @@ def refusing(box: Box, refusal: Callable[[str], Exception]) -> Iterator[None]:
 
 
 def lost(box: Box, error: SandboxLostError) -> HttpError:
-    """The answer for a box whose sandbox has died: from now on it is not there."""
+    """Close a box whose sandbox is gone; return the answer to its client."""
     box.close()
     return HttpError(502, f"The sandbox was not found: {box.id} ({error})")

@@ -1,4 +1,4 @@
-"""E2B's control plane: create, find, prolong and kill boxes."""
+"""E2B's control plane: create, find, extend and kill boxes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PAGE: Final = 100
 
 
 class ControlPlane:
-    """The handlers."""
+    """Handlers of the control plane."""
 
     def __init__(self, config: GatewayConfig, boxes: Boxes, assets: AssetStore) -> None:
         self._config = config
@@ -32,7 +32,7 @@ class ControlPlane:
         self._assets = assets
 
     def routes(self) -> list[web.RouteDef]:
-        """Both generations of paths."""
+        """Return the routes, for both versions of the API."""
         found = [web.get("/sandboxes", self.list), web.get("/v2/sandboxes", self.list)]
         for base in ("/sandboxes", "/v2/sandboxes"):
             found += [
@@ -52,7 +52,7 @@ class ControlPlane:
         body = await json_body(request)
         key = request.headers.get("Idempotency-Key")
         if key is not None and not KEY_FORM.fullmatch(key):
-            raise HttpError(400, "Idempotency-Key must have 1 to 255 lower-case letters, digits or hyphens")
+            raise HttpError(400, "Idempotency-Key: must have 1 to 255 lower-case letters, digits or hyphens")
         box = await self._boxes.create(self._order(body), key)
         return web.json_response(_created(box), status=201)
 
@@ -60,7 +60,7 @@ class ControlPlane:
         metadata = body.get("metadata") or {}
         template = str(body.get("templateID") or "base")
         if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-            raise HttpError(400, "metadata must map strings to strings")
+            raise HttpError(400, "metadata: must map strings to strings")
         given = metadata.get(self._config.image_metadata_key)
         host = self._config.allow_host_network and body.get("allow_internet_access", True)
         return Order(
@@ -78,9 +78,9 @@ class ControlPlane:
         if seconds is None:
             return self._config.default_lifetime_s
         if not isinstance(seconds, int | float) or seconds < 0:
-            raise HttpError(400, f"timeout must be a number of seconds, not {seconds!r}")
+            raise HttpError(400, f"timeout: {seconds!r} is not a number of seconds")
         if seconds > self._config.max_lifetime_s:
-            raise HttpError(400, f"timeout is more than {self._config.max_lifetime_s:g} s (gateway.max_lifetime_s)")
+            raise HttpError(400, f"timeout: more than {self._config.max_lifetime_s:g} s (gateway.max_lifetime_s)")
         return float(seconds)
 
     def _box(self, request: web.Request) -> Box:
@@ -121,13 +121,13 @@ class ControlPlane:
         return web.Response(status=204)
 
     async def refresh(self, request: web.Request) -> web.Response:
-        """POST /sandboxes/{id}/refreshes: never shortens."""
+        """POST /sandboxes/{id}/refreshes: extend the lifetime, never shorten it."""
         box = self._box(request)
         self._prolong(box, (await json_body(request)).get("duration"))
         return web.Response(status=204)
 
     async def connect(self, request: web.Request) -> web.Response:
-        """POST /sandboxes/{id}/connect: never shortens."""
+        """POST /sandboxes/{id}/connect: extend the lifetime, never shorten it."""
         box = self._box(request)
         self._prolong(box, (await json_body(request)).get("timeout"))
         return web.json_response(_created(box))
@@ -138,13 +138,13 @@ class ControlPlane:
             box.set_lifetime(lifetime)
 
     async def metrics(self, request: web.Request) -> web.Response:
-        """None are taken."""
+        """Answer with no metrics: none are recorded."""
         self._box(request)
         return web.json_response([])
 
     async def unsupported(self, request: web.Request) -> web.Response:
-        """What our providers cannot do."""
-        raise HttpError(501, f"this gateway cannot {request.match_info['action']}")
+        """Refuse what sandbox providers do not support."""
+        raise HttpError(501, f"{request.match_info['action']} is not supported by this gateway")
 
 
 def _created(box: Box) -> dict[str, Any]:
@@ -166,4 +166,4 @@ def _limits(text: str | None) -> Limits | None:
         values = json.loads(text)
         if all(type(value) is int or (name == "cpus" and type(value) is float) for name, value in values.items()):
             return Limits(**values)
-    raise HttpError(400, f"metadata {LIMITS_KEY} is not understood: {text[:200]}")
+    raise HttpError(400, f"metadata {LIMITS_KEY}: invalid: {text[:200]}")

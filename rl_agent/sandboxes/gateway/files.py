@@ -1,4 +1,4 @@
-"""envd's files: whole ones over HTTP, in a stream and never in memory; folders and attributes by RPC. All as the named user."""
+"""envd's file service: content streamed over HTTP, folders and attributes by RPC, all as the named user."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ KINDS: Final = {"d": "FILE_TYPE_DIRECTORY", "f": "FILE_TYPE_FILE", "l": "FILE_TY
 
 
 class FileService:
-    """The handlers."""
+    """Handlers of the file service."""
 
     def __init__(self, config: GatewayConfig, boxes: Boxes) -> None:
         self._config = config
         self._boxes = boxes
 
     def routes(self) -> list[web.RouteDef]:
-        """As the protocol has them."""
+        """Return the protocol's routes."""
         service = "/filesystem.Filesystem/"
         return [
             web.get("/health", self.health),
@@ -50,7 +50,7 @@ class FileService:
         ]
 
     async def health(self, request: web.Request) -> web.Response:
-        """Whether the box lives, seen by running something in it."""
+        """Answer 204 if a command runs in the box."""
         box = self._boxes.of(request)
         await _run(box, "true", user="root", env={})
         return web.Response(status=204)
@@ -72,7 +72,7 @@ class FileService:
         return response
 
     async def upload(self, request: web.Request) -> web.Response:
-        """POST /files: nothing is written before all of a file is here."""
+        """POST /files. A file is written after its upload is complete."""
         box = self._boxes.of(request)
         user = named_user(request.query.get("username"), self._config.default_user)
         with tempfile.TemporaryDirectory(prefix="rl_agent-upload-") as folder:
@@ -91,13 +91,13 @@ class FileService:
             target = folder / "body"
             await self._save(request.content.iter_chunked(READ_BYTES), target)
             if request.content_length is not None and target.stat().st_size != request.content_length:
-                raise HttpError(400, "the upload is not whole")
+                raise HttpError(400, "the upload is incomplete")
             yield given or "", target
             return
         number = 0
         async for part in await request.multipart():
             if not isinstance(part, BodyPartReader):
-                raise HttpError(400, "a multipart body inside another is not understood")
+                raise HttpError(400, "nested multipart bodies are not supported")
             target = folder / str(number)
             await self._save(_parts(part), target)
             yield given or part.filename or "", target
@@ -113,7 +113,7 @@ class FileService:
                 file.write(chunk)
 
     async def _absolute(self, box: Box, path: str, user: str) -> str:
-        """Relative paths are the user's home's."""
+        """Return an absolute path. Relative ones start at the user's home."""
         if path.startswith("/"):
             return path
         home = (await _run(box, 'printf %s "$HOME"', user=user, env={})).decode()
@@ -125,12 +125,12 @@ class FileService:
         return box, body, user, [await self._absolute(box, str(body.get(name, "")), user) for name in names]
 
     async def stat(self, request: web.Request) -> web.Response:
-        """One entry."""
+        """Return one entry."""
         box, _, user, (path,) = await self._call(request, "path")
         return web.json_response({"entry": (await _entries(box, path, user, 0, 0))[0]})
 
     async def list_dir(self, request: web.Request) -> web.Response:
-        """A folder's entries, `depth` levels of them."""
+        """Return the entries of a folder, `depth` levels deep."""
         box, body, user, (path,) = await self._call(request, "path")
         await _run(
             box,
@@ -142,28 +142,28 @@ class FileService:
         return web.json_response({"entries": await _entries(box, path.rstrip("/") + "/", user, 1, depth)})
 
     async def make_dir(self, request: web.Request) -> web.Response:
-        """A folder, with its parents."""
+        """Create a folder and its parents."""
         box, _, user, (path,) = await self._call(request, "path")
         script = '[ -e "$P" ] && { echo "File exists" >&2; exit 17; }; mkdir -p -- "$P"'
         await _run(box, script, user=user, env={"P": path})
         return web.json_response({"entry": (await _entries(box, path, user, 0, 0))[0]})
 
     async def move(self, request: web.Request) -> web.Response:
-        """A file or folder to another name."""
+        """Rename a file or folder."""
         box, _, user, (source, target) = await self._call(request, "source", "destination")
         script = 'mkdir -p -- "$(dirname -- "$T")" && mv -T -- "$P" "$T"'
         await _run(box, script, user=user, env={"P": source, "T": target})
         return web.json_response({"entry": (await _entries(box, target, user, 0, 0))[0]})
 
     async def remove(self, request: web.Request) -> web.Response:
-        """A file, or a folder with everything in it."""
+        """Remove a file or folder."""
         box, _, user, (path,) = await self._call(request, "path")
         await _run(box, 'ls -d -- "$P" >/dev/null && rm -rf -- "$P"', user=user, env={"P": path})
         return web.json_response({})
 
     async def unsupported(self, request: web.Request) -> web.Response:
-        """Watching."""
-        raise RpcError(Code.UNIMPLEMENTED, f"this gateway has no {request.match_info['other']}")
+        """Refuse other methods, such as watching."""
+        raise RpcError(Code.UNIMPLEMENTED, f"{request.match_info['other']} is not supported by this gateway")
 
 
 async def _parts(part: BodyPartReader) -> AsyncIterator[bytes]:

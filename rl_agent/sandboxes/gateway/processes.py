@@ -29,11 +29,12 @@ if TYPE_CHECKING:
     from rl_agent.sandboxes.gateway.boxes import Box, Boxes
 
 KEEPALIVE_S: Final = 50.0
+NO_TERMINALS: Final = "pseudo-terminals are not supported by this gateway"
 SIGNALS: Final = {"SIGNAL_SIGTERM": 15, "SIGNAL_SIGKILL": 9, 15: 15, 9: 9}
 
 
 class ProcessService:
-    """The handlers."""
+    """Handlers of the process service."""
 
     def __init__(self, config: GatewayConfig, boxes: Boxes) -> None:
         self._config = config
@@ -41,7 +42,7 @@ class ProcessService:
         self._limit = config.max_body_mb << 20
 
     def routes(self) -> list[web.RouteDef]:
-        """As the protocol has them."""
+        """Return the protocol's routes."""
         service = "/process.Process/"
         return [
             web.post(service + "Start", self.start),
@@ -55,11 +56,11 @@ class ProcessService:
         ]
 
     async def start(self, request: web.Request) -> web.StreamResponse:
-        """Start a process and stream its events. It goes on when the client leaves."""
+        """Start a process and stream its events. It keeps running if the client disconnects."""
         box = self._boxes.of(request)
         message = await _only(request, self._limit)
         if "pty" in message:
-            return await _refuse(request, RpcError(Code.UNIMPLEMENTED, "this gateway has no pseudo-terminals"))
+            return await _refuse(request, RpcError(Code.UNIMPLEMENTED, NO_TERMINALS))
         try:
             process, config = await self._spawn(box, message, user_of(request, self._config.default_user))
         except SandboxLostError as error:
@@ -86,7 +87,7 @@ class ProcessService:
         return process, config
 
     async def connect(self, request: web.Request) -> web.StreamResponse:
-        """Stream a running process's events from now on."""
+        """Stream the further events of a running process."""
         box = self._boxes.of(request)
         try:
             running = _selected(box, await _only(request, self._limit))
@@ -95,7 +96,7 @@ class ProcessService:
         return await _stream(request, running, lambda: None)
 
     async def list(self, request: web.Request) -> web.Response:
-        """The processes that were started here and run."""
+        """Return the running processes of the box."""
         box = self._boxes.of(request)
         shown = [
             {"pid": pid, "config": dict(running.config), **({"tag": running.tag} if running.tag else {})}
@@ -104,7 +105,7 @@ class ProcessService:
         return web.json_response({"processes": shown})
 
     async def send_signal(self, request: web.Request) -> web.Response:
-        """SIGKILL takes the whole process tree, as a killed command expects."""
+        """Send SIGTERM to the process, or SIGKILL to its whole tree."""
         box = self._boxes.of(request)
         message = await json_body(request)
         running = _selected(box, message)
@@ -118,20 +119,20 @@ class ProcessService:
         return web.json_response({})
 
     async def send_input(self, request: web.Request) -> web.Response:
-        """Bytes for stdin."""
+        """Write to stdin."""
         box = self._boxes.of(request)
         message = await json_body(request)
         await _feed(_selected(box, message), message)
         return web.json_response({})
 
     async def close_stdin(self, request: web.Request) -> web.Response:
-        """The end of stdin."""
+        """Close stdin."""
         box = self._boxes.of(request)
         _selected(box, await json_body(request)).process.close_stdin()
         return web.json_response({})
 
     async def stream_input(self, request: web.Request) -> web.StreamResponse:
-        """Many inputs in one request."""
+        """Write a stream of inputs to stdin."""
         box = self._boxes.of(request)
         running: Running | None = None
         try:
@@ -147,19 +148,19 @@ class ProcessService:
         return response
 
     async def update(self, request: web.Request) -> web.Response:
-        """There are no terminals to resize."""
+        """Refuse to resize a terminal."""
         self._boxes.of(request)
-        raise RpcError(Code.UNIMPLEMENTED, "this gateway has no pseudo-terminals")
+        raise RpcError(Code.UNIMPLEMENTED, NO_TERMINALS)
 
 
 async def _only(request: web.Request, limit: int) -> dict[str, Any]:
-    """The single message of a server-streaming call."""
+    """Return the only message of a server-streaming call."""
     try:
         async for message in frames(request.content, limit):
             return message
     except asyncio.IncompleteReadError:
-        raise RpcError(Code.INVALID_ARGUMENT, "the message is not whole") from None
-    raise RpcError(Code.INVALID_ARGUMENT, "there is no message")
+        raise RpcError(Code.INVALID_ARGUMENT, "the message is incomplete") from None
+    raise RpcError(Code.INVALID_ARGUMENT, "the message is missing")
 
 
 def _selected(box: Box, message: dict[str, Any]) -> Running:
@@ -167,7 +168,7 @@ def _selected(box: Box, message: dict[str, Any]) -> Running:
     for pid, running in box.processes.items():
         if selector.get("pid") == pid or (running.tag is not None and selector.get("tag") == running.tag):
             return running
-    raise RpcError(Code.NOT_FOUND, f"there is no process {selector}")
+    raise RpcError(Code.NOT_FOUND, f"process not found: {selector}")
 
 
 async def _feed(running: Running | None, message: dict[str, Any]) -> None:
@@ -179,11 +180,11 @@ async def _feed(running: Running | None, message: dict[str, Any]) -> None:
     try:
         await running.process.write(decode(data))
     except BrokenPipeError as error:
-        raise RpcError(Code.NOT_FOUND, f"nobody reads the process's stdin: {error}") from None
+        raise RpcError(Code.NOT_FOUND, f"the process's stdin is closed: {error}") from None
 
 
 async def _refuse(request: web.Request, error: RpcError) -> web.StreamResponse:
-    """A stream that has only an error."""
+    """Answer with a stream that contains only an error."""
     response = await open_stream(request)
     await response.write(last_frame(error))
     return response
@@ -192,7 +193,7 @@ async def _refuse(request: web.Request, error: RpcError) -> web.StreamResponse:
 async def _stream(request: web.Request, running: Running, begin: Any) -> web.StreamResponse:
     interval = float(request.headers.get("Keepalive-Ping-Interval") or KEEPALIVE_S)
     with running.subscribed() as subscriber:
-        begin()  # once subscribed: nothing that it prints is missed
+        begin()  # after the subscription, so that no output is missed
         response = await open_stream(request)
         await response.write(frame({"event": {"start": {"pid": running.process.pid}}}))
         while True:

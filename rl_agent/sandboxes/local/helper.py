@@ -1,4 +1,4 @@
-"""The host's end of `nsexec.py`: starts the helper process, sends it requests, receives its answers."""
+"""Client of the helper process `nsexec.py`: starts it, sends requests and receives answers."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ class Answer:
     message: Mapping[str, Any]
     fds: Sequence[int] = ()
     closed: bool = False
-    """Its side is closed: nothing more comes."""
+    """The helper has closed the socket: no more answers follow."""
 
 
 class Call:
-    """One request in flight: a socket on which its answers arrive."""
+    """A request in flight, with the socket for its answers."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
 
     async def answer(self) -> Answer:
-        """The next answer; raises SandboxError if the helper reports that it could not do its work."""
+        """Wait for the next answer. Raises HelperError if the helper reports an error."""
         await readable(self._sock.fileno())
         return self.take()
 
     def take(self) -> Answer:
-        """The answer that has arrived; raises BlockingIOError if there is none yet."""
+        """Return the next answer without waiting. Raises BlockingIOError if none has arrived."""
         try:
             data, fds, _, _ = socket.recv_fds(self._sock, ANSWER_BYTES, 4, socket.MSG_CMSG_CLOEXEC)
         except ConnectionError:
@@ -63,26 +63,26 @@ class Call:
         return Answer(message=message, fds=tuple(fds))
 
     def fileno(self) -> int:
-        """Readable when an answer has arrived."""
+        """Return the descriptor that is readable when an answer has arrived."""
         return self._sock.fileno()
 
     def signal(self, number: int) -> None:
-        """Send a signal to the command of an `exec`."""
+        """Send a signal to the command of an `exec` request."""
         with contextlib.suppress(OSError):
             self._sock.send(str(number).encode())
 
     def stop(self) -> None:
-        """Tell the helper to give up; it answers once more."""
+        """Tell the helper to kill the command. It answers once more."""
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
-        """Forget the request."""
+        """Close the socket."""
         self._sock.close()
 
 
 class HelperError(SandboxError):
-    """The helper could not do what it was asked."""
+    """The helper could not serve a request."""
 
     def __init__(self, text: str, number: int | None) -> None:
         super().__init__(text)
@@ -91,18 +91,18 @@ class HelperError(SandboxError):
 
 @contextlib.contextmanager
 def machine_must(do: str) -> Iterator[None]:
-    """SandboxError for an OSError: no descriptor, process or space left is infrastructure, and may pass."""
+    """Turn OSError into SandboxError: a lack of file descriptors, processes or space is infrastructure and may pass."""
     try:
         yield
     except OSError as error:
-        raise SandboxError(f"this machine could not {do}: {error}") from error
+        raise SandboxError(f"this machine cannot {do}: {error}") from error
 
 
 class Helper:
-    """A running helper process. Everything that it started ends with it."""
+    """A running helper process. All its child processes end with it."""
 
     def __init__(self, *, cgroup_dirs: Sequence[Path] = ()) -> None:
-        """Without root, raises ConfigError where a user may not make namespaces."""
+        """Start the process. Without root, raises ConfigError if user namespaces are not allowed."""
         self._alone = os.geteuid() != 0
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
@@ -112,7 +112,7 @@ class Helper:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
-                env={},  # nothing of this process's environment reaches a sandbox
+                env={},  # keeps this process's environment out of sandboxes
                 cwd="/",
                 start_new_session=True,
             )
@@ -127,19 +127,19 @@ class Helper:
         try:
             said = self._sock.recv(ANSWER_BYTES)
         except TimeoutError:
-            said = b"the helper process does not start"
+            said = b"the helper process did not start"
         self._sock.settimeout(None)
         if said == READY:
             return
         self.stop()
         raise ConfigError(
-            f"the local sandbox needs root, or user namespaces, and this machine gives neither: {said.decode(errors='replace')}. "
-            "Remedy: run as root, allow them (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, "
-            "kernel.apparmor_restrict_unprivileged_userns), or use another sandbox="
+            f"sandbox=local needs root, or user namespaces, which this machine does not allow: {said.decode(errors='replace')}. "
+            "Run as root, allow them (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, "
+            "kernel.apparmor_restrict_unprivileged_userns), or choose another sandbox."
         )
 
     def call(self, request: Mapping[str, Any], fds: Sequence[int]) -> Call:
-        """Send a request. The descriptors are duplicated; the caller still owns its own."""
+        """Send a request. It gets duplicates of the descriptors; the caller keeps its own."""
         body = memory_file(json.dumps({**request, "alone": self._alone}).encode())
         try:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -158,18 +158,18 @@ class Helper:
             self._sock.sendmsg([op.encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
         except OSError as error:
             raise SandboxLostError(
-                f"the local sandbox helper process is gone ({error}); its sandboxes ended with it"
+                f"the helper process of local sandboxes is gone ({error}), and its sandboxes with it"
             ) from error
 
     def stop(self) -> None:
-        """End the helper and with it whatever still runs below it."""
+        """Kill the helper and all its child processes."""
         self._sock.close()
         self._process.kill()
         self._process.wait()
 
 
 def memory_file(content: bytes) -> int:
-    """A descriptor of an anonymous file that holds `content`, positioned at its start."""
+    """Return a descriptor of an anonymous file with `content`, positioned at its start."""
     fd = os.memfd_create("rl_agent", os.MFD_CLOEXEC)
     view = memoryview(content)
     offset = 0
@@ -179,13 +179,13 @@ def memory_file(content: bytes) -> int:
 
 
 async def readable(*fds: int) -> None:
-    """Wait until one of `fds` can be read (for a pidfd: until its process has ended)."""
+    """Wait until one of `fds` is readable (a pidfd: until its process has exited)."""
     loop = asyncio.get_running_loop()
     await _ready(loop.add_reader, loop.remove_reader, fds)
 
 
 async def writable(fd: int) -> None:
-    """Wait until `fd` takes more, or its other end is closed."""
+    """Wait until `fd` is writable, or its other end is closed."""
     loop = asyncio.get_running_loop()
     await _ready(loop.add_writer, loop.remove_writer, [fd])
 
@@ -202,6 +202,6 @@ async def _ready(watch: Callable[..., None], leave: Callable[[int], bool], fds: 
 
 
 def kill(pidfd: int) -> None:
-    """SIGKILL a process that may already be gone."""
+    """Send SIGKILL to a process that may have exited."""
     with contextlib.suppress(ProcessLookupError):
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)

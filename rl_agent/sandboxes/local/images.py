@@ -1,8 +1,8 @@
-"""What a sandbox's file system is made of: the read-only image below, and the first content of the layer above it.
+"""Images of local sandboxes: the read-only lower layer, and the first content of the upper layer.
 
-`host` is this machine's own file system, seen through a keyhole: only the system folders of KEPT_TOP show, and of these not
-the places where machines keep secrets, nor the project itself. `dir:/path` is a root file system in a folder, `oci:/path` a
-container image in a layout's folder or an archive, unpacked once.
+`host` is this machine's own file system, reduced to the system folders of KEPT_TOP, without credentials and without this
+project. `dir:/path` is a root file system in a folder. `oci:/path` is a container image, as a layout's folder or an archive,
+which is unpacked once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 KEPT_TOP: Final = frozenset({"bin", "etc", "lib", "lib32", "lib64", "libx32", "sbin", "usr"})
 EMPTY_TOP: Final = {"home": 0o755, "mnt": 0o755, "opt": 0o755, "root": 0o700, "run": 0o755, "sys": 0o755, "tmp": 0o1777}
 EMPTY_BELOW: Final = {"/var/cache": 0o755, "/var/lib": 0o755, "/var/log": 0o755, "/var/tmp": 0o1777}  # noqa: S108
-"""`/var` itself is emptied; programs expect these in it."""
+"""Folders that programs expect in `/var`, which is empty otherwise."""
 CREDENTIAL_PLACES: Final = (
     *("/etc/apt/auth.conf", "/etc/apt/auth.conf.d", "/etc/boto.cfg", "/etc/cloud", "/etc/containers", "/etc/crypttab"),
     *("/etc/docker", "/etc/environment", "/etc/fstab", "/etc/gitconfig", "/etc/kubernetes", "/etc/netrc", "/etc/npmrc"),
@@ -37,30 +37,30 @@ CREDENTIAL_PLACES: Final = (
     *("/etc/sudoers.d", "/etc/wireguard", "/usr/etc", "/usr/local/etc"),
 )
 DEPTH_OF_SYSTEM_FOLDERS: Final = 3
-"""`/`, `usr`, `lib`: a program started in a folder no deeper than this has no project there to hide."""
+"""Number of parts of `/usr/lib`. A working directory that is not deeper is a system folder, not a project to hide."""
 HOST_PYTHON: Final = "/opt/rl_agent/python"
 WITHOUT_ROOT: Final = (
-    "local sandboxes run without root, in user namespaces. There is one user in them: `agent` and `root` differ in name only, own "
-    "the same files and may kill all processes, with which the sandbox ends; image `host` has /usr and /etc read-only. Processes are bounded for all sandboxes "
-    "together, memory a process, CPU time not at all."
+    "local sandboxes run without root, in user namespaces. They have one user: `agent` and `root` differ in name only, own the "
+    "same files and can kill all processes, which ends the sandbox. Image `host` has read-only /usr and /etc. The limit on processes "
+    "counts those of all sandboxes, the limit on memory holds per process, and CPU time has no limit."
 )
 
 
 class Kind(StrEnum):
-    """What an entry of the upper layer is."""
+    """Kind of an entry of the upper layer."""
 
     DIR = "dir"
     OPAQUE = "opaque"
-    """A folder that hides what the image has in it."""
+    """A folder that hides the content of the image's folder."""
     WHITEOUT = "whiteout"
-    """Nothing: hides what the image has here."""
+    """A deletion: hides the image's entry."""
     FILE = "file"
     LINK = "link"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One item of the upper layer."""
+    """One entry of the upper layer."""
 
     path: str
     kind: Kind
@@ -77,17 +77,17 @@ class Layout:
 
     lower: str
     entries: Sequence[dict[str, Any]]
-    """`Entry`s as the helper takes them, parents first."""
+    """`Entry` values for the helper, parents first."""
     binds: Sequence[tuple[str, str]] = ()
-    """Host path, path in the sandbox: shown read-only."""
+    """Read-only mounts: host path, path in the sandbox."""
     host_network_binds: Sequence[tuple[str, str]] = ()
-    """The same, only where the sandbox has the host's network: name resolution needs them."""
+    """More mounts for sandboxes with the host's network: name resolution needs them."""
     hidden: Sequence[str] = ()
-    """Folders below a bound one that are shown empty."""
+    """Folders in a mount that are covered with an empty one."""
 
 
 def resolve(image: str, *, visible: Iterable[str] = (), images_dir: Path | None = None) -> Layout:
-    """The layout of `image`; raises ImageError when there is no such image. `images_dir`: where container images are unpacked."""
+    """Return the layout of an image. Raises ImageError if it does not exist. `images_dir`: cache of unpacked container images."""
     if image == "host":
         return _host(tuple(visible))
     kind, _, path = image.partition(":")
@@ -97,15 +97,15 @@ def resolve(image: str, *, visible: Iterable[str] = (), images_dir: Path | None 
     if kind == "dir" and path.startswith("/"):
         if not Path(path, "bin").is_dir():
             raise ImageError(
-                f"image {image!r}: {path} is not a root file system (it has no bin/). Remedy: make one, for example with "
+                f"image {image!r}: {path} is not a root file system (it has no bin/). Create one, for example with "
                 f"`mmdebstrap --include=bash,git,python3 bookworm {path}`, or use image `host`."
             )
         entries = [*_users(path), Entry(path="/tmp", kind=Kind.DIR, mode=0o1777)]  # noqa: S108 (the sandbox's own)
         return Layout(lower=path, entries=_ordered(path, entries))
     raise ImageError(
-        f"the local sandbox has no image {image!r}. Remedy: use `host` (this machine's system folders), `dir:/path` (a root file "
-        "system in a folder) or `oci:/path` (a container image's layout or archive, as `docker save` and `skopeo copy` make "
-        "them); images of a registry need another sandbox provider."
+        f"image {image!r}: not supported by sandbox=local. Use `host` (this machine's system folders), `dir:/path` (a root file "
+        "system in a folder) or `oci:/path` (a container image's layout or archive from `docker save` or `skopeo copy`). Images of "
+        "a registry need another sandbox provider."
     )
 
 
@@ -126,16 +126,16 @@ def _host(visible: tuple[str, ...]) -> Layout:
 
 
 def _resolver() -> list[tuple[str, str]]:
-    """The file that /etc/resolv.conf links to, if image `host` does not show it."""
+    """Return the mount of the file that /etc/resolv.conf links to, if image `host` does not contain it."""
     path = os.path.realpath("/etc/resolv.conf")
     return [(path, path)] if Path(path).is_file() and not _shown(path) else []
 
 
 def host_without_root(folder: Path, visible: Sequence[str]) -> Layout:
-    """Make image `host` in `folder`, for a user who is not root.
+    """Create image `host` in `folder` without root.
 
-    In a user namespace, the kernel takes no lower layer that has other file systems mounted in it, and lets nobody write what
-    root owns. So `/usr` and `/etc` are bound read-only, credentials in them are covered, and the rest is empty.
+    In a user namespace, the kernel rejects a lower layer that contains mounts, and root's files are not writable. So `/usr` and
+    `/etc` are mounted read-only, credentials in them are covered, and the rest is empty.
     """
     lower = folder / "lower"
     lower.mkdir(parents=True)
@@ -155,7 +155,7 @@ def host_without_root(folder: Path, visible: Sequence[str]) -> Layout:
     hidden, covered = _secrets()
     accounts, entries = _accounts(folder)
     if python := _hidden_python():
-        binds.append((python, HOST_PYTHON))  # by its path only: what PATH names is read-only
+        binds.append((python, HOST_PYTHON))  # reachable by its path only: the folders of PATH are read-only
     return Layout(
         lower=str(lower),
         entries=_ordered(str(lower), entries),
@@ -166,7 +166,7 @@ def host_without_root(folder: Path, visible: Sequence[str]) -> Layout:
 
 
 def _secrets() -> tuple[list[str], list[tuple[str, str]]]:
-    """Folders to show empty, and files to cover. What this user cannot read needs neither: it cannot inside either."""
+    """Return credential folders to hide and files to cover, of those that this user can read."""
     folders, files = [], []
     for path in _secret_places():
         if os.access(path, os.R_OK) and not Path(path).is_symlink():
@@ -178,7 +178,7 @@ def _secrets() -> tuple[list[str], list[tuple[str, str]]]:
 
 
 def _accounts(folder: Path) -> tuple[list[tuple[str, str]], list[Entry]]:
-    """The account files with the agent in them, to be bound over the machine's, and the agent's home."""
+    """Write account files with the agent. Return their mounts, and the entry of the agent's home."""
     binds, entries = [], []
     for entry in _users("/"):
         if entry.kind is not Kind.FILE:
@@ -192,7 +192,7 @@ def _accounts(folder: Path) -> tuple[list[tuple[str, str]], list[Entry]]:
 
 
 def _secret_places() -> list[str]:
-    """Credential places, and whatever else in /etc is not for everybody."""
+    """Return the paths of credentials, and of everything in /etc that is not world-readable."""
     found = {path for path in CREDENTIAL_PLACES if os.path.lexists(path)}
     for folder, folders, files in os.walk("/etc"):
         for name in list(folders):
@@ -211,7 +211,7 @@ def _for_everybody(path: str, bits: int) -> bool:
 
 
 def _project_places() -> list[str]:
-    """The folders of the running project, where they lie inside a shown folder."""
+    """Return the folders of the running project that image `host` would contain."""
     package = Path(rl_agent.__file__).parent
     code = package if package.parent.name in ("site-packages", "dist-packages") else package.parent
     places = {os.path.realpath(code), str(code.absolute())}
@@ -222,13 +222,13 @@ def _project_places() -> list[str]:
 
 
 def _shown(path: str) -> bool:
-    """Whether image `host` has it."""
+    """Return whether image `host` contains a path."""
     parts = Path(path).parts
     return len(parts) > 1 and parts[1] in KEPT_TOP
 
 
 def _hidden_python() -> str | None:
-    """The prefix of this process's Python, if `python3` would not be found otherwise."""
+    """Return the prefix of this process's Python, if image `host` has no `python3`."""
     found = shutil.which("python3", path=PATH)
     if found is not None and _shown(os.path.realpath(found)):
         return None
@@ -236,7 +236,7 @@ def _hidden_python() -> str | None:
 
 
 def _users(lower: str) -> list[Entry]:
-    """The agent user: in the image's own account files if it lacks one, with a home folder of its own."""
+    """Return the entries of user `agent`: its home, and account files if the image does not have the user."""
     accounts = _text(lower, "etc/passwd") or "root:x:0:0:root:/root:/bin/bash\n"
     groups = _text(lower, "etc/group") or "root:x:0:\n"
     rows = [line.split(":") for line in accounts.splitlines() if line.count(":") >= 6]
@@ -268,7 +268,7 @@ def _text(lower: str, name: str) -> str:
 
 
 def _ordered(lower: str, entries: Iterable[Entry]) -> list[dict[str, Any]]:
-    """Entries sorted parents first, with the missing parents added as the image has them."""
+    """Return the entries, parents first. Missing parents get the attributes that they have in the image."""
     known = {entry.path: entry for entry in entries}
     for path in list(known):
         for parent in list(Path(path).parents)[:-1]:

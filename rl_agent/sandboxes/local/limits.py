@@ -1,4 +1,4 @@
-"""Control groups of sandboxes, version 2 where it is delegated, else version 1, else none."""
+"""Control groups of sandboxes: version 2 if it is delegated, else version 1, else none."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ if TYPE_CHECKING:
 CGROUP_ROOT: Final = Path("/sys/fs/cgroup")
 CPU_PERIOD_US: Final = 100_000
 NICE_STEP: Final = 1.25
-"""The kernel's own ratio between the weights of neighbouring nice values."""
+"""The kernel's ratio between the weights of adjacent nice values."""
 REMOVE_TRIES: Final = 200
 PREFIX: Final = "rl_agent-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlGroups:
-    """The groups of one sandbox (or of all sandboxes together), and what had to be done without groups."""
+    """Control groups of one sandbox, or the group that all sandboxes share."""
 
     folders: Sequence[Path] = ()
     rlimits: Mapping[int, int] = field(default_factory=dict)
-    """Resource limits that stand in for missing controllers."""
+    """Resource limits in place of missing controllers."""
 
     def remove(self) -> None:
-        """Remove the (empty) groups; the kernel needs a moment after the last process."""
+        """Remove the empty groups."""
         for folder in self.folders:
             remove_group(folder)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Controllers:
-    """Where this process may make groups: one folder a controller, or none."""
+    """Folders in which this process may create groups, by controller."""
 
     parents: Mapping[str, Path]
     unified: bool
 
     @staticmethod
     def find() -> Controllers:
-        """Look up this process's own groups; groups of ours are made below them."""
+        """Find the groups of this process. New groups are created below them."""
         own: dict[str, str] = {}
         with contextlib.suppress(OSError):
             for line in Path("/proc/self/cgroup").read_text().splitlines():
@@ -66,12 +66,12 @@ class Controllers:
         )
 
     def describe(self) -> str:
-        """What bounds sandboxes here, for the log."""
+        """Return a description of the limits, for the log."""
         kind = f"control groups version {2 if self.unified else 1}"
         found = [
             f"{what} by {kind}" if controller in self.parents else f"{what} {instead}"
             for controller, what, instead in (
-                ("memory", "memory", "a process only (RLIMIT_DATA)"),
+                ("memory", "memory", "per process only (RLIMIT_DATA)"),
                 ("pids", "processes", "not bounded"),
                 ("cpu", "CPU time", "not bounded"),
             )
@@ -79,18 +79,18 @@ class Controllers:
         return f"{', '.join(found)}; disk by the size of their memory file systems; time by their lifetime"
 
     def shared(self, name: str) -> ControlGroups:
-        """One group for the CPU time of all sandboxes together; `weigh` says how much they get against the machine's rest.
+        """Create the group that all sandboxes share for CPU time; `weigh` sets its weight against other processes.
 
-        Autogroup scheduling makes plain niceness count only within a session, which every command of an agent may leave;
-        a group's weight has no such hole.
+        Niceness alone is not enough: with autogroup scheduling it counts only within a session, and any command can start a
+        new session.
         """
         parent = self.parents.get("cpu")
-        if parent is None or self.unified:  # unified: a process is in one group, its sandbox's, which has the weight
+        if parent is None or self.unified:  # version 2: the group of each sandbox has the weight
             return ControlGroups()
         return self._make(parent, name, {})
 
     def for_sandbox(self, name: str, limits: Limits, *, nice: int) -> ControlGroups:
-        """The groups that bound one sandbox. Without a controller for it, memory is bounded a process, the rest is not."""
+        """Create the groups of one sandbox. Without a memory controller, the limit holds per process; other limits are lost."""
         quota = None if limits.cpus is None else int(limits.cpus * CPU_PERIOD_US)
         memory = None if limits.memory_mb is None else limits.memory_mb << 20
         wanted: dict[str, dict[str, str | int | None]] = {"pids": {"pids.max": limits.processes}}
@@ -122,14 +122,14 @@ class Controllers:
             folder.mkdir(exist_ok=True)
             for file, value in settings.items():
                 (folder / file).write_text(value)
-        except OSError:  # best effort: the sandbox runs without this bound
+        except OSError:  # best effort: the sandbox runs without this limit
             with contextlib.suppress(OSError):
                 folder.rmdir()
             return ControlGroups()
         return ControlGroups(folders=(folder,))
 
     def leftovers(self) -> list[Path]:
-        """Groups that any run of ours made here."""
+        """Return the groups that any run created here."""
         found: dict[Path, None] = {}
         for parent in self.parents.values():
             found |= dict.fromkeys(parent.glob(PREFIX + "*"))
@@ -137,7 +137,7 @@ class Controllers:
 
 
 def weigh(shared: ControlGroups, *, nice: int, sandboxes: int) -> None:
-    """Let the shared group weigh as much as one process of nice `nice` for each sandbox in it."""
+    """Set the weight of the shared group: one process with niceness `nice` per sandbox."""
     for folder in shared.folders:
         with contextlib.suppress(OSError):
             (folder / "cpu.shares").write_text(_shares(nice, max(1, sandboxes)))
@@ -148,13 +148,13 @@ def _shares(nice: int, count: int = 1) -> str:
 
 
 def remove_group(folder: Path) -> None:
-    """Remove an empty group."""
+    """Remove an empty group, with retries until the kernel has released its last process."""
     for _ in range(REMOVE_TRIES):
         try:
             folder.rmdir()
         except FileNotFoundError:
             return
-        except OSError:  # EBUSY until the kernel has let go of the last process
+        except OSError:  # EBUSY
             time.sleep(0.005)
         else:
             return

@@ -31,7 +31,7 @@ libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
 def check(result: int, what: str) -> None:
-    """Raise OSError for a call that failed."""
+    """Raise OSError for a failed call."""
     if result != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{what}: {os.strerror(number)}")
@@ -46,8 +46,8 @@ def mount(source: str, target: str, kind: str, flags: int, options: str) -> None
 
 
 def fork_into_pid_namespace() -> int:
-    """Fork; the child is process 1 of a new pid namespace. It may only go on to become another program."""
-    # PyDLL: the interpreter's lock stays with the one thread that there is, in both processes.
+    """Fork. The child is process 1 of a new pid namespace, and may only exec another program."""
+    # PyDLL keeps the interpreter's lock in the only thread, in both processes.
     number = SYS_CLONE.get(os.uname().machine, SYS_CLONE_ELSEWHERE)
     pid: int = ctypes.PyDLL(None, use_errno=True).syscall(number, CLONE_NEWPID | signal.SIGCHLD, 0, 0, 0, 0)
     if pid < 0:
@@ -57,7 +57,7 @@ def fork_into_pid_namespace() -> int:
 
 
 def map_user(uid: int, gid: int) -> None:
-    """Enter a user namespace in which the user that we are, and no other, has this number."""
+    """Enter a user namespace in which only this process's user exists, with id `uid`."""
     outer = {"uid_map": f"{uid} {os.geteuid()} 1", "gid_map": f"{gid} {os.getegid()} 1"}
     check(libc.unshare(CLONE_NEWUSER), "unshare a user namespace")
     for name, text in {"setgroups": "deny", **outer}.items():
@@ -66,7 +66,7 @@ def map_user(uid: int, gid: int) -> None:
 
 
 def drop_capabilities() -> None:
-    """Keep KEPT_CAPABILITIES, for good."""
+    """Drop all capabilities but KEPT_CAPABILITIES, permanently."""
     for number in range(LAST_CAPABILITY + 1):
         if number not in KEPT_CAPABILITIES:
             libc.prctl(PR_CAPBSET_DROP, number, 0, 0, 0)
@@ -77,7 +77,7 @@ def drop_capabilities() -> None:
 
 
 def refuse_calls(program: str) -> None:
-    """Install a seccomp filter for this process and all below it, see `seccomp.py`; while still privileged."""
+    """Install a seccomp filter (see `seccomp.py`) for this process and its children. Needs privileges."""
     code = bytes.fromhex(program)
     if code:
         steps = ctypes.create_string_buffer(code, len(code))
@@ -88,25 +88,25 @@ def refuse_calls(program: str) -> None:
 def answer(ctl: int, message: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
     """Send an answer, with descriptors."""
     sock = socket.socket(fileno=os.dup(ctl))
-    with contextlib.suppress(OSError), sock:  # the other side may be gone
+    with contextlib.suppress(OSError), sock:  # the client may be gone
         socket.send_fds(sock, [json.dumps(message).encode()], list(fds))
 
 
 def join_cgroups(paths: list[str]) -> None:
-    """Put this process into control groups."""
+    """Move this process into control groups."""
     for path in paths:
         with open(f"{path}/cgroup.procs", "w", encoding="utf-8") as file:
             file.write("0")
 
 
 def default_signals() -> None:
-    """Undo what Python and the helper changed."""
+    """Reset the signal handlers that Python and the helper changed."""
     for number in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
 
 
 def read_text(path: str) -> str:
-    """A file's text, empty if there is none."""
+    """Return a file's text; empty if it does not exist."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read()

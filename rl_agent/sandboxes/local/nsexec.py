@@ -1,29 +1,29 @@
-"""The privileged helper: one small process that boots sandboxes and starts commands, file copies and listeners inside them.
+"""Privileged helper process that boots sandboxes, and starts commands, file copies and listeners in them.
 
-Runs as `python -I -S nsexec.py FD [alone]` with the standard library only: after it joined a sandbox's namespaces the interpreter's
-own files are out of reach, so everything is imported at the start. It is a fork server: importing Python once and forking
-costs a fraction of starting an interpreter for every command.
+Runs as `python -I -S nsexec.py FD [alone]` with the standard library only. It imports everything at the start, because the
+interpreter's files are unreachable after it has joined a sandbox's namespaces. It is a fork server: a fork costs a fraction of
+starting an interpreter for every command.
 
-A request is one datagram on FD that carries descriptors: first the request's own socket (`ctl`), second a memfd with the
-request as JSON, then what the operation needs. A forked child serves it and answers on `ctl`, one JSON datagram an answer:
+A request is one datagram on FD with descriptors: first the socket for answers (`ctl`), second a memfd with the request as JSON,
+then those that the operation needs. A forked child serves it and answers on `ctl` with JSON datagrams:
 
     boot    [payload, stderr]                  -> {"pid"}, then end of file when bubblewrap has taken over
-    exec    [pidfd, stdin, stdout, stderr]     -> {"code"}, or {"killed"} after `ctl` was shut down by the other side;
+    exec    [pidfd, stdin, stdout, stderr]     -> {"code"}, or {"killed"} after the client has shut down `ctl`;
                                                   with "announce", {"pid"} before. A number on `ctl` is a signal to send
     write   [pidfd, source]                    -> {}
     read    [pidfd]                            -> {} with the opened file
     listen  [pidfd]                            -> {} with the listening socket
 
-or `{"error", "errno"}`. The datagram's text says whether the child starts a pid namespace (a boot) or not.
+or `{"error", "errno"}`. The datagram's text is the operation: only a boot's child starts a pid namespace.
 
-A boot's child is process 1 of a pid namespace, so that killing it leaves nothing, at whatever moment; bubblewrap makes a
-second namespace inside, whose first process reaps. When FD reaches its end (the owner is gone) this process exits, and
-PR_SET_PDEATHSIG ends every sandbox and everything in it.
+A boot's child is process 1 of a pid namespace, so that killing it always kills everything in it. bubblewrap creates a second
+namespace inside, whose first process reaps orphans. When FD reaches its end (the owner is gone), this process exits, and
+PR_SET_PDEATHSIG kills all sandboxes.
 """
 
 from __future__ import annotations
 
-# pathlib would be a good part of the start-up time.
+# No pathlib: its import would be a large part of the start-up time.
 # ruff: noqa: PTH101, PTH102, PTH103, PTH120, PTH123, PTH208, PTH211
 import contextlib
 import ctypes
@@ -38,7 +38,7 @@ import sys
 import time
 from typing import Any, Final, NoReturn
 
-sys.path.insert(0, __file__.rsplit("/", 4)[0])  # -I leaves it out
+sys.path.insert(0, __file__.rsplit("/", 4)[0])  # not on the path because of -I
 from rl_agent.sandboxes.local.nscalls import (
     CLONE_ALL,
     CLONE_NEWNET,
@@ -66,7 +66,7 @@ READY: Final = b"ready"
 
 
 def _make_entry(upper: str, entry: dict[str, Any], *, alone: bool) -> None:
-    """One item of the upper layer, see `images.Entry`."""
+    """Create one entry of the upper layer, see `images.Entry`."""
     path, kind = upper + entry["path"], entry["kind"]
     if kind == "whiteout":
         os.mknod(path, stat.S_IFCHR, os.makedev(0, 0))
@@ -95,11 +95,11 @@ def _memory_file(content: bytes) -> int:
 
 
 def boot(request: dict[str, Any], fds: list[int]) -> NoReturn:
-    """Mount the overlay in a private mount namespace and become bubblewrap. `fds`: payload's socket, stderr."""
+    """Mount the overlay in a private mount namespace and exec bubblewrap. `fds`: the payload's socket, stderr."""
     base = request["base"]
     check(libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl")
     if int(read_text("/proc/self/stat").rpartition(")")[2].split()[1]) != request["helper"]:
-        os._exit(0)  # the helper ended before the line above
+        os._exit(0)  # the helper exited before the line above
     join_cgroups(request["cgroups"])
     check(libc.unshare(CLONE_NEWNS), "unshare")
     mount("none", "/", "none", MS_REC_PRIVATE, "")
@@ -119,21 +119,21 @@ def boot(request: dict[str, Any], fds: list[int]) -> NoReturn:
 
 
 class _User:
-    """Who a command runs as, from the sandbox's own /etc/passwd and /etc/group."""
+    """User of a command, from the sandbox's own /etc/passwd and /etc/group."""
 
     def __init__(self, name: str) -> None:
         rows = [line.split(":") for line in read_text("/etc/passwd").splitlines()]
         row = next((row for row in rows if len(row) > 5 and row[0] == name), None)
         if row is None:
             if name != "root":
-                raise LookupError(f"no user {name!r} in the sandbox's /etc/passwd")
+                raise LookupError(f"unknown user {name!r} (not in the sandbox's /etc/passwd)")
             row = ["root", "x", "0", "0", "", "/root"]
         self.name, self.uid, self.gid, self.home = name, int(row[2]), int(row[3]), row[5]
         groups = [line.split(":") for line in read_text("/etc/group").splitlines()]
         self.groups = [self.gid, *(int(g[2]) for g in groups if len(g) > 3 and name in g[3].split(","))]
 
     def become(self, *, alone: bool, seccomp: str = "") -> None:
-        """Give up the helper's privileges for the user's. `alone`: there is one user, who goes by this one's number."""
+        """Switch to this user and drop the helper's privileges. `alone`: the sandbox has one user, under this user's id."""
         if alone and self.uid != 0:
             map_user(self.uid, self.gid)
         refuse_calls(seccomp)
@@ -147,9 +147,9 @@ class _User:
 
 
 def _enter(request: dict[str, Any], pidfd: int) -> None:
-    """Join the sandbox; returns in a child that lives in its pid namespace, the calling process ends."""
+    """Join the sandbox and fork into its pid namespace. Returns in the child; the calling process exits."""
     join_cgroups(request["cgroups"])
-    # The machine's own network may be joined by root only, and this process is in it.
+    # Only root may join the machine's own network, in which this process already is.
     check(libc.setns(pidfd, CLONE_ALL if request["own_network"] else CLONE_ALL & ~CLONE_NEWNET), "setns")
     os.close(pidfd)
     if os.fork():
@@ -160,7 +160,7 @@ def _enter(request: dict[str, Any], pidfd: int) -> None:
 def _be_nice(value: int) -> None:
     if value:
         os.nice(value)
-        # With autogroup scheduling, niceness counts between sessions only when it is set on the session's group.
+        # With autogroup scheduling, niceness counts between sessions only if the session's group has it too.
         with contextlib.suppress(OSError), open("/proc/self/autogroup", "w", encoding="utf-8") as file:
             file.write(str(value))
 
@@ -174,7 +174,7 @@ def _start(user: _User, request: dict[str, Any], fds: list[int]) -> NoReturn:
         for name, value in request["rlimits"].items():
             limits = (ctypes.c_ulong * 2)(value, value)
             check(libc.setrlimit(int(name), limits), "setrlimit")
-        for fd in range(3):  # else /dev/stdout and its kin could not be opened: they are the host's root's
+        for fd in range(3):  # else /dev/stdout could not be opened: the host's root owns it
             if not request["alone"] and stat.S_ISFIFO(os.fstat(fd).st_mode):
                 os.fchown(fd, user.uid, user.gid)
         user.become(alone=request["alone"], seccomp=request["seccomp"])
@@ -199,7 +199,7 @@ def _parents() -> dict[int, int]:
 
 
 def _kill_descendants() -> None:
-    """Kill everything below this process; orphans are re-parented to it, so nothing escapes by daemonising."""
+    """Kill all descendants. Orphans are re-parented to this process, so daemons cannot escape."""
     for _ in range(500):
         parents, below, grew = _parents(), {os.getpid()}, True
         while grew:
@@ -219,7 +219,7 @@ def _kill_descendants() -> None:
 
 
 def run(ctl: int, request: dict[str, Any], fds: list[int]) -> None:
-    """Run one command; waits for it in the sandbox's pid namespace as the reaper of its orphans."""
+    """Run one command in the sandbox's pid namespace, wait for it and reap its orphans."""
     _enter(request, fds[0])
     libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     user = _User(request["user"])
@@ -229,7 +229,7 @@ def run(ctl: int, request: dict[str, Any], fds: list[int]) -> None:
     pid = os.fork()
     if pid == 0:
         _start(user, request, fds[1:])
-    # As confined as what it waits for: root in the sandbox may trace it. The filter first, while the other cannot yet.
+    # Root in the sandbox may trace this process, so it is confined like the command. The filter comes first.
     refuse_calls(request["seccomp"])
     drop_capabilities()
     for fd in fds[1:]:
@@ -263,7 +263,7 @@ def run(ctl: int, request: dict[str, Any], fds: list[int]) -> None:
 
 
 def write(ctl: int, request: dict[str, Any], fds: list[int]) -> None:
-    """Copy a descriptor's content into a file of the sandbox, as one of its users."""
+    """Copy the content of a descriptor into a file of the sandbox, as one of its users."""
     _enter(request, fds[0])
     user = _User(request["user"])
     user.become(alone=request["alone"])
@@ -281,7 +281,7 @@ def write(ctl: int, request: dict[str, Any], fds: list[int]) -> None:
 
 
 def read(ctl: int, request: dict[str, Any], fds: list[int]) -> None:
-    """Open a regular file of the sandbox, as one of its users, and hand it over."""
+    """Open a regular file of the sandbox, as one of its users, and send its descriptor."""
     _enter(request, fds[0])
     user = _User(request["user"])
     user.become(alone=request["alone"])
@@ -292,7 +292,7 @@ def read(ctl: int, request: dict[str, Any], fds: list[int]) -> None:
 
 
 def listen(ctl: int, request: dict[str, Any], fds: list[int]) -> None:
-    """Open a TCP listener in the sandbox's network namespace and hand it over."""
+    """Open a TCP listener in the sandbox's network namespace and send its descriptor."""
     check(libc.setns(fds[0], CLONE_NEWNET), "setns")
     with socket.socket() as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -313,21 +313,21 @@ def _serve_one(fds: list[int], helper: int) -> NoReturn:
         if request["op"] == "boot":
             boot({**request, "helper": helper}, fds[2:])
         OPERATIONS[request["op"]](ctl, request, fds[2:])
-    except BaseException as error:  # noqa: BLE001 (whatever it was, the owner must hear of it)
+    except BaseException as error:  # noqa: BLE001 (the owner must get every error)
         answer(ctl, {"error": f"{error}", "errno": getattr(error, "errno", None)})
     os._exit(0)
 
 
 def _hide_arguments() -> None:
-    """Sandboxes see the processes of their own commands, which carry this one's command line: no paths of the host in it."""
+    """Overwrite the command line, which a sandbox can read from its processes: it contains paths of the host."""
     fields = read_text("/proc/self/stat").rpartition(")")[2].split()
     start, end = int(fields[45]), int(fields[46])
     ctypes.memmove(start, b"sandbox".ljust(end - start, b"\0"), end - start)
 
 
 def serve(sock: socket.socket) -> None:
-    """Serve requests until the owner is gone."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children and orphans below are reaped by the kernel
+    """Serve requests until the owner has closed the socket."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps children and orphans
     check(libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "prctl")
     _hide_arguments()
     helper = os.getpid()
@@ -351,7 +351,7 @@ def serve(sock: socket.socket) -> None:
 
 
 def main() -> None:
-    """Without root (`alone`), this process is root of a user namespace of its own: the owner hears whether it may be."""
+    """Serve the owner. Without root (`alone`), first create a user namespace and report whether that is allowed."""
     owner = socket.socket(fileno=int(sys.argv[1]))
     if "alone" in sys.argv:
         try:

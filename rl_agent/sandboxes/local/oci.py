@@ -1,12 +1,12 @@
-"""Container images as root file systems: an OCI layout, or an OCI or Docker archive, unpacked once by the digest of its content.
+"""Container images as root file systems: an OCI layout, or an OCI or Docker archive, unpacked once per digest.
 
-Pure Python. Every blob is checked against its digest. Layers are applied in order, with white-outs; paths are resolved inside the
-root file system only, so that no layer writes outside, whatever links another one made.
+Every blob is checked against its digest. Layers are applied in order, with white-outs. Paths are resolved inside the root file
+system, so that no layer can write outside through a link of another one.
 """
 
 from __future__ import annotations
 
-# Paths are text here: an image has tens of thousands of them, and they are resolved step by step.
+# Paths are strings, for speed: an image has tens of thousands, each resolved step by step.
 # ruff: noqa: PTH101, PTH102, PTH103, PTH108, PTH112, PTH114, PTH115, PTH123, PTH211
 import contextlib
 import errno
@@ -39,14 +39,14 @@ MACHINE: Final = (
     *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE),
     *(errno.EMFILE, errno.ENFILE, errno.ENOMEM),
 )
-"""Errors that say nothing about the image."""
+"""Errors of this machine, not of the image."""
 
 
 class _Source(Protocol):
-    """Where an image's files are."""
+    """Source of an image's files."""
 
     def open(self, name: str) -> IO[bytes]:
-        """One of them. Raises KeyError or OSError."""
+        """Open a file. Raises KeyError or OSError."""
 
 
 class _Folder:
@@ -71,7 +71,10 @@ class _Archive:
 
 
 def root_of(path: Path, cache: Path) -> Path:
-    """The image's root file system below `cache`. Raises ImageError for what is no image of this machine's kind, SandboxError if the machine fails."""
+    """Return the image's root file system in `cache`.
+
+    Raises ImageError for an invalid image, or one for another architecture, and SandboxError if this machine fails.
+    """
     try:
         with contextlib.ExitStack() as stack:
             if path.is_dir():
@@ -79,10 +82,10 @@ def root_of(path: Path, cache: Path) -> Path:
             return _unpacked(_Archive(stack.enter_context(tarfile.open(path, "r:*"))), cache)
     except (OSError, KeyError, ValueError, TypeError, tarfile.TarError, EOFError) as error:
         if isinstance(error, OSError) and error.errno in MACHINE:
-            raise SandboxError(f"image oci:{path} was not unpacked into {cache}: {error}") from error
+            raise SandboxError(f"image oci:{path}: cannot unpack it into {cache}: {error}") from error
         raise ImageError(
-            f"image oci:{path} cannot be unpacked: {type(error).__name__}: {error}. Remedy: give an OCI layout (a folder with "
-            "index.json) or an archive as `docker save`, `podman save` or `skopeo copy` writes it."
+            f"image oci:{path}: cannot unpack it: {type(error).__name__}: {error}. Use an OCI layout (a folder with index.json), or "
+            "an archive from `docker save`, `podman save` or `skopeo copy`."
         ) from error
 
 
@@ -108,7 +111,7 @@ def _unpacked(source: _Source, cache: Path) -> Path:
 
 
 def _layers(source: _Source) -> list[str]:
-    """Names of the layers' files, lowest first; for Docker's archives too."""
+    """Return the names of the layers' files, lowest first."""
     try:
         index = _json(source, "index.json")
     except (KeyError, FileNotFoundError):
@@ -121,12 +124,12 @@ def _layers(source: _Source) -> list[str]:
 
 
 def _manifest(source: _Source, index: dict[str, Any]) -> dict[str, Any]:
-    """The manifest for this machine, which may lie a few indexes deep."""
+    """Return the manifest for this machine, through nested indexes."""
     for _ in range(MOST_LINKS):
         if "layers" in index:
             return index
         index = _json(source, _blob(_for_this_machine(index["manifests"])))
-    raise ValueError("its indexes do not end")
+    raise ValueError("its indexes are nested too deeply")
 
 
 def _for_this_machine(manifests: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -145,7 +148,7 @@ def _for_this_machine(manifests: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def _blob(descriptor: dict[str, Any]) -> str:
     kind, _, digest = str(descriptor["digest"]).partition(":")
     if kind != "sha256" or not digest.isalnum():
-        raise ValueError(f"digest {descriptor['digest']!r} is not understood")
+        raise ValueError(f"unsupported digest {descriptor['digest']!r}")
     return f"blobs/sha256/{digest}"
 
 
@@ -158,7 +161,7 @@ def _json(source: _Source, name: str) -> Any:
 
 
 def _apply(source: _Source, name: str, root: Path) -> None:
-    """Put one layer on top."""
+    """Apply one layer."""
     digest = hashlib.sha256()
     with tempfile.TemporaryFile(dir=root.parent) as checked:
         with source.open(name) as file:
@@ -179,7 +182,7 @@ def _apply(source: _Source, name: str, root: Path) -> None:
 
 
 class _Layer:
-    """One layer on its way onto a root file system."""
+    """Application of one layer to a root file system."""
 
     def __init__(self, root: Path) -> None:
         self._root = str(root)
@@ -205,7 +208,7 @@ class _Layer:
             os.utime(path, (moment, moment))
 
     def _empty(self, folder: str) -> None:
-        """Remove what lower layers have in it."""
+        """Remove the entries of lower layers from a folder."""
         for entry in list(os.scandir(folder)):
             if entry.path not in self._made:
                 _remove(entry.path)
@@ -231,7 +234,7 @@ class _Layer:
         elif member.isfifo():
             os.mkfifo(path)
         else:
-            return  # devices: a sandbox has its own
+            return  # a device: a sandbox has its own
         self._made.add(path)
         if not member.islnk():
             self._attributes(member, path)
@@ -244,13 +247,13 @@ class _Layer:
         os.chmod(path, member.mode & 0o7777)
         for name, value in member.pax_headers.items():
             if name.startswith(XATTR):
-                with contextlib.suppress(OSError):  # a file system may not take it
+                with contextlib.suppress(OSError):  # the file system may not support it
                     os.setxattr(path, name.removeprefix(XATTR), value.encode("utf-8", "surrogateescape"))
         if member.isfile():
             os.utime(path, (member.mtime, member.mtime))
 
     def _resolved(self, parts: Sequence[str]) -> str:
-        """The folder at `parts`, links followed as the image itself would, missing ones made."""
+        """Return the folder at `parts` with links resolved inside the image. Missing folders are created."""
         at, todo, links = "", list(parts), 0
         while todo:
             part = todo.pop(0)

@@ -1,4 +1,4 @@
-"""What a local sandbox's processes print: kept until the end (`Output`), or read while they run (`LocalProcess`)."""
+"""Output of a local sandbox's processes: collected (`Output`), or read while they run (`LocalProcess`)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 READ_BYTES: Final = 1 << 16
 PIPE_BYTES: Final = 1 << 20
-"""More than a pipe holds: what is read at most after the process has ended."""
+"""Maximum read after the process has exited; more than a pipe holds."""
 KILLED: Final = 128 + 9
 
 
 class Output:
-    """The reading end of a command's stdout or stderr, kept within `limit` bytes of memory."""
+    """Reader of a command's stdout or stderr that keeps at most `limit` bytes: head and tail."""
 
     def __init__(self, fd: int, limit: int) -> None:
         os.set_blocking(fd, False)
@@ -35,14 +35,14 @@ class Output:
 
     @property
     def open(self) -> bool:
-        """Whether some process still holds the writing end."""
+        """Whether a process still holds the write end."""
         return self._fd is not None
 
     def _on_readable(self) -> None:
         self._read_once()
 
     def _read_once(self) -> bool:
-        """Read what is there now; whether there may be more."""
+        """Read available data once; return whether there may be more."""
         if self._fd is None:
             return False
         try:
@@ -62,7 +62,7 @@ class Output:
         return True
 
     def take(self) -> bytes:
-        """What has been printed by now, and what is still in the pipe; later output is read and thrown away."""
+        """Return the output so far, including the pipe's content. Later output is read and dropped."""
         while self._read_once():
             pass
         excess = max(0, len(self._tail) - self._half)
@@ -83,7 +83,7 @@ class Output:
 
 
 class LocalProcess:
-    """See `Process`. Made by `LocalSandbox.start`."""
+    """See `Process`."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class LocalProcess:
         gone: Callable[[], SandboxError],
         retire: Callable[[int], None],
     ) -> None:
-        """Owns the descriptors; `retire` takes the outputs that a background process still holds at the end."""
+        """Take ownership of the descriptors. `retire` gets outputs that a background process still holds at the end."""
         self._call = call
         self._pid = pid
         self._stdin = stdin
@@ -158,7 +158,7 @@ class LocalProcess:
         view = memoryview(data)
         while view:
             if self._stdin is None:
-                raise BrokenPipeError("its stdin is closed")
+                raise BrokenPipeError("stdin is closed")
             try:
                 view = view[os.write(self._stdin, view) :]
             except BlockingIOError:

@@ -1,8 +1,7 @@
-"""Boots local sandboxes: overlayfs over an image, bubblewrap as the first process, all on this machine.
+"""Provider of sandboxes on this machine: overlayfs over an image, with bubblewrap as the first process.
 
-A sandbox leaves nothing behind: its mounts live in a private mount namespace and its processes in a private pid namespace,
-both of which the kernel removes with their last process, also when this process is killed with SIGKILL. It is no boundary
-against exploits of the kernel.
+A sandbox leaves nothing behind, even if this process is killed: the kernel removes its mount namespace and its pid namespace
+with their last process. It does not protect against exploits of the kernel.
 """
 
 from __future__ import annotations
@@ -89,7 +88,7 @@ class LocalSandboxConfig(SandboxConfig):
 
 
 class LocalProvider:
-    """Sandboxes on this machine. Without root they are less isolated, see `images.WITHOUT_ROOT`."""
+    """See `SandboxProvider`. Without root, sandboxes are less isolated: see `images.WITHOUT_ROOT`."""
 
     def __init__(self, config: LocalSandboxConfig) -> None:
         self._config = config
@@ -121,12 +120,12 @@ class LocalProvider:
         network = network or self._config.network
         name = f"{owner_tag()}-{secrets.token_hex(6)}"
         deadline = time.monotonic() + lifetime_s
-        with machine_must("start the sandboxes' helper"):
+        with machine_must("start the helper of sandboxes"):
             helper = self._acquire_helper()
         folder = state_folder(self._config.state_dir) / name
         groups = ControlGroups()
         try:
-            with machine_must("make the sandbox's folder"):
+            with machine_must("create the sandbox's folder"):
                 folder.mkdir(mode=0o700)
             layout = await self._layout(image)
             binds = [*layout.binds, *(layout.host_network_binds if network is Network.host else ())]
@@ -164,7 +163,7 @@ class LocalProvider:
             await asyncio.shield(asyncio.to_thread(_clean, folders, groups))
 
     async def sweep(self) -> int:
-        """Remove the run folders and control groups of processes that are gone; returns how many sandboxes there were."""
+        """Remove the run folders and control groups of dead processes; return the number of sandboxes."""
         count = await asyncio.to_thread(remove_dead, state_folder(self._config.state_dir))
         for group in self._cgroups().leftovers():
             if is_dead(group.name.removeprefix("rl_agent-")):
@@ -179,7 +178,7 @@ class LocalProvider:
                     self._made = folder, await asyncio.to_thread(images.host_without_root, folder, self._config.visible)
             return self._made[1]
         if image not in self._layouts:
-            if image.startswith("oci:"):  # unpacking one takes long
+            if image.startswith("oci:"):  # unpacking is slow
                 layout = await asyncio.to_thread(images.resolve, image, images_dir=self._images_dir)
             else:
                 layout = images.resolve(image, visible=self._config.visible)
@@ -195,7 +194,7 @@ class LocalProvider:
         return self._controllers
 
     def _turns(self) -> BootGate:
-        """In a folder of this user's that does not depend on `state_dir`: the machine's cores are the same for all."""
+        """Return the boot gate. Its folder does not depend on `state_dir`, because all runs share the machine's cores."""
         if self._gate is None:
             folder = state_folder(str(Path(tempfile.gettempdir(), f"rl_agent-boots-{os.getuid()}")))
             self._gate = BootGate(folder, concurrency=self._config.boot_concurrency, per_s=self._config.boots_per_s)
@@ -208,7 +207,7 @@ class LocalProvider:
         return groups
 
     def _acquire_helper(self) -> Helper:
-        """The helper process; it lives while any sandbox of this provider does."""
+        """Return the helper process, which runs while this provider has sandboxes."""
         if self._helper is None:
             tag = f"{owner_tag()}-{secrets.token_hex(4)}"
             self._shared_groups = self._cgroups().shared(tag)
@@ -218,7 +217,7 @@ class LocalProvider:
         return self._helper
 
     def _release_helper(self) -> list[Path]:
-        """Returns what is to be removed besides."""
+        """Stop the helper after the last sandbox; return folders to remove."""
         self._helper_users -= 1
         if self._helper_users > 0 or self._helper is None:
             weigh(self._shared_groups, nice=self._config.nice, sandboxes=self._helper_users)

@@ -37,11 +37,11 @@ UNREADABLE: Final = (
     errno.ENXIO,
     errno.EACCES,
 )
-"""What a path may answer to who wants to read it; EINVAL is the helper's word for no regular file."""
+"""Errors of unreadable paths. The helper reports EINVAL if a path is not a regular file."""
 
 
 class LocalSandbox:
-    """See `Sandbox`. Made by `LocalProvider.boot`."""
+    """See `Sandbox`."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class LocalSandbox:
         return self._name
 
     async def __aenter__(self) -> LocalSandbox:
-        """Arm the deadline."""
+        """Start the timer of the lifetime."""
         timer = asyncio.get_running_loop().call_later(max(0.0, self._deadline - time.monotonic()), self._expire)
         self._stack.callback(timer.cancel)
         return self
@@ -84,7 +84,7 @@ class LocalSandbox:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close what belongs to this process; the processes inside are ended by `Boot`."""
+        """Close descriptors and forwards. `Boot` kills the processes inside."""
         for output in self._still_open:
             output.close()
         await self._stack.aclose()
@@ -176,7 +176,7 @@ class LocalSandbox:
         )
 
     async def _wait(self, call: Call, timeout: float) -> int | None:
-        """The command's exit code, or None when its time was over and its whole process tree was killed."""
+        """Return the command's exit code. After a timeout, kill its process tree and return None."""
         try:
             async with asyncio.timeout(timeout):
                 return int((await self._answer(call)).message["code"])
@@ -195,10 +195,10 @@ class LocalSandbox:
             async with asyncio.timeout(KILL_TIMEOUT_S):
                 await call.answer()
         except TimeoutError:
-            self._expire()  # what cannot be killed alone goes with the sandbox
+            self._expire()  # kill the whole sandbox instead
 
     def _retire(self, *outputs: Output) -> None:
-        """Close outputs; one that a background process still holds is read on, so that the process is not stopped by it."""
+        """Keep reading outputs that a background process still holds, so that it does not block."""
         for output in outputs:
             if output.open:
                 output.take()
@@ -246,7 +246,7 @@ class LocalSandbox:
             call.close()
 
     async def expose(self, port: int) -> str:
-        """See `Sandbox.expose`. The port has the same number inside."""
+        """See `Sandbox.expose`. The port number is the same inside."""
         if self._network is Network.none and port not in self._forwards:
             call = self._call({"op": "listen", "port": port}, [])
             try:
@@ -263,7 +263,7 @@ class LocalSandbox:
     def _call(self, request: dict[str, Any], fds: Sequence[int]) -> Call:
         groups = [str(path) for path in self._groups.folders]
         own_network = self._network is Network.none
-        with machine_must(f"ask for `{request['op']}` in sandbox {self._name}"):
+        with machine_must(f"send the request `{request['op']}` to sandbox {self._name}"):
             return self._helper.call(
                 {**request, "cgroups": groups, "own_network": own_network}, [self._processes.init, *fds]
             )
@@ -272,7 +272,7 @@ class LocalSandbox:
         try:
             answer = await call.answer()
         except HelperError as error:
-            if error.errno == errno.ESRCH:  # there is no process 1 whose namespaces could be joined
+            if error.errno == errno.ESRCH:  # process 1 has exited
                 raise self._gone() from error
             raise
         if answer.closed:
@@ -293,10 +293,10 @@ def _nothing() -> Sequence[int]:
 
 
 def _descriptors(*givers: Callable[[], Sequence[int]]) -> list[int]:
-    """All that they give, or none: at the limit of open files nothing may leak."""
+    """Return all descriptors of `givers`. At the limit of open files, close those that were opened."""
     found: list[int] = []
     try:
-        with machine_must("open what a command needs"):
+        with machine_must("open the files of a command"):
             for give in givers:
                 found += give()
     except SandboxError:
@@ -307,7 +307,7 @@ def _descriptors(*givers: Callable[[], Sequence[int]]) -> list[int]:
 
 
 def _source(content: bytes | str | Path) -> int:
-    """A descriptor to read `content` from."""
+    """Return a descriptor to read `content` from."""
     if isinstance(content, Path):
         try:
             return os.open(content, os.O_RDONLY | os.O_CLOEXEC)

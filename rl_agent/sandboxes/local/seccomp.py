@@ -1,8 +1,7 @@
-"""The system calls that no command in a sandbox may make, as a filter that the kernel runs.
+"""Seccomp filter that blocks system calls of commands in a sandbox.
 
-Commands have no capability for most of them anyway; the filter keeps them from the kernel's code behind those checks, and closes
-what needs no capability: user namespaces, in which a program would be root over new kernel surface, BPF, performance counters,
-user fault handling and the kernel's key rings.
+Most of these calls need capabilities that commands do not have; the filter also keeps them away from the kernel code that checks.
+The others need none: user namespaces, BPF, performance counters, user fault handling and key rings.
 """
 
 from __future__ import annotations
@@ -70,18 +69,18 @@ _NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16
 
 
 def program() -> bytes | None:
-    """The filter as the kernel takes it (an array of sock_filter); None where its numbers are not known."""
+    """Return the filter as an array of sock_filter; None for other machines than x86-64."""
     if platform.machine() != "x86_64":
         return None
     refuse = _ERROR | errno.EPERM
     steps = [
         (_LOAD, 0, 0, _ARCHITECTURE),
         (_JUMP_EQUAL, 1, 0, AUDIT_X86_64),
-        (_RETURN, 0, 0, _KILL),  # another architecture's numbers mean other calls
+        (_RETURN, 0, 0, _KILL),  # numbers of another architecture mean other calls
         (_LOAD, 0, 0, _NUMBER),
         (_JUMP_AT_LEAST, 0, 1, X32_BIT),
         (_RETURN, 0, 0, _ERROR | errno.ENOSYS),
-        (_JUMP_EQUAL, 0, 1, CLONE3),  # its flags lie where no filter sees them; callers fall back to clone
+        (_JUMP_EQUAL, 0, 1, CLONE3),  # a filter cannot see its flags; callers fall back to clone
         (_RETURN, 0, 0, _ERROR | errno.ENOSYS),
     ]
     for number in sorted(REFUSED.values()):

@@ -1,1 +1,1 @@
-"""Sandboxes of which we can only ask that a script be run: E2B's, containers."""
+"""Sandboxes over services that can only run scripts: E2B and containers."""

@@ -1,4 +1,4 @@
-"""Boots of sandboxes that outlive this process: turns, retries, and the records by which a later start removes them."""
+"""Boots of sandboxes that outlive this process: slots, retries, and records with which a later start removes them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Boots:
     """The boots of one provider."""
 
     def __init__(self, config: RemoteSandboxConfig, name: str) -> None:
-        """`name`: of the provider's folder in the state folder."""
+        """`name`: folder of the provider in the state folder."""
         folder = state_folder(config.state_dir) / name
         self.records: Final = LiveRecords(folder / "live")
         self._gate = BootGate(folder / "boots", concurrency=config.boot_concurrency, per_s=config.boots_per_s)
@@ -56,7 +56,7 @@ class Boots:
         try:
             yield
         finally:
-            # A cancelled caller waits too: a sandbox that is left costs money until its lifetime is over.
+            # A cancelled caller waits too: a leaked sandbox costs until its lifetime is over.
             await asyncio.shield(self._finish(label, end))
 
     async def _finish(self, label: str, end: End) -> None:
@@ -68,6 +68,6 @@ class Boots:
             async with asyncio.timeout(END_S):
                 await end()
         except (TimeoutError, SandboxError, ConfigError) as error:
-            log.warning("a sandbox was not removed, it ends with its lifetime: %s", error)
+            log.warning("a sandbox was not removed and runs until its lifetime is over: %s", error)
             return False
         return True

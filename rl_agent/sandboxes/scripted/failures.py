@@ -1,7 +1,7 @@
-"""What errors of providers' clients mean, and which requests are made again after them.
+"""Classification of the errors of E2B's SDK and aiodocker, and retries.
 
-By the names of the classes, since E2B's differ between the lines of the SDK: 2.20 stands on httpx and httpcore, 2.63 on pyqwest and
-connectrpc.
+Classes are compared by name, because they differ between releases of E2B's SDK: 2.20 uses httpx and httpcore, 2.63 uses pyqwest
+and connectrpc.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ class Failure(StrEnum):
     """Kinds of failures."""
 
     TRANSIENT = "transient"
-    """A network, a proxy or a busy server; the request may have arrived."""
+    """Failure of a network, proxy or busy server; the request may have succeeded."""
     RATE_LIMITED = "rate_limited"
-    """Too many requests; this one did nothing."""
+    """Too many requests; this one had no effect."""
     LOST = "lost"
     """The sandbox is gone."""
     FORBIDDEN = "forbidden"
-    """The key is wrong, or a user does not exist."""
+    """Invalid key, or unknown user."""
     MISSING = "missing"
-    """A file, or at a boot the image."""
+    """File not found, or image not found at a boot."""
     REFUSED = "refused"
-    """The request itself is wrong, or there is no room; to ask again would not help."""
+    """Invalid request, or no space left; a retry would not help."""
 
 
 _BY_NAME: Final = {
@@ -79,14 +79,14 @@ FIRST_WAIT_S: Final = 0.25
 RATE_WAIT_S: Final = 1.0
 LONGEST_WAIT_S: Final = 15.0
 LONGEST_ASKED_S: Final = 120.0
-"""Most that a server's own Retry-After is heeded."""
+"""Upper bound on a server's Retry-After."""
 
 
 def failure_of(error: BaseException) -> Failure:
-    """What an error of a provider's client means. One of no known class comes from its transport: transient."""
+    """Return the kind of a client's error. Unknown classes come from its transport: transient."""
     if any(kind.__name__ == "DockerError" for kind in type(error).__mro__):
         return _of_docker(int(getattr(error, "status", 0)), str(error).lower())
-    if (getattr(error, "exit_code", None) or 0) > KILLED:  # not the script's doing: somebody killed its shell
+    if (getattr(error, "exit_code", None) or 0) > KILLED:  # something killed the script's shell
         return Failure.TRANSIENT
     text = str(error)
     if "was not found" in text and "sandbox" in text.lower():
@@ -95,7 +95,7 @@ def failure_of(error: BaseException) -> Failure:
         if kind.__name__ in _BY_NAME:
             return _BY_NAME[kind.__name__]
     status = getattr(error, "status_code", None) or (int(m[1]) if (m := _STATUS.match(text)) else None)
-    if type(error).__name__ == "SandboxException" and "being rate limited" in text:  # the older line, without a status
+    if type(error).__name__ == "SandboxException" and "being rate limited" in text:  # SDK 2.20, without a status
         return Failure.RATE_LIMITED
     if type(error).__name__ == "SandboxException":
         return _BY_STATUS.get(status or 0, Failure.REFUSED)
@@ -103,7 +103,7 @@ def failure_of(error: BaseException) -> Failure:
 
 
 def _of_docker(status: int, message: str) -> Failure:
-    """What an aiodocker.DockerError means; status 0 or 900: the connection broke."""
+    """Return the kind of an aiodocker.DockerError. Status 0 or 900: the connection broke."""
     if any(words in message for words in _DOCKER_LOST):
         return Failure.LOST
     if any(words in message for words in _DOCKER_REFUSED):
@@ -112,7 +112,7 @@ def _of_docker(status: int, message: str) -> Failure:
 
 
 def translated(error: BaseException, what: str) -> SandboxError | ConfigError:
-    """Our error for one of the SDK's."""
+    """Return our error for a client's error."""
     if isinstance(error, SandboxError | ConfigError):
         return error
     said = f"{what}: {type(error).__name__}: {str(error)[:600]}"
@@ -120,13 +120,13 @@ def translated(error: BaseException, what: str) -> SandboxError | ConfigError:
         case Failure.LOST:
             return SandboxLostError(said)
         case Failure.FORBIDDEN:
-            return SandboxError(f"{said} Remedy: check the key (E2B_API_KEY), and that the user exists in the sandbox.")
+            return SandboxError(f"{said} Check the key (E2B_API_KEY), and that the user exists in the sandbox.")
         case _:
             return SandboxError(said)
 
 
 async def again(call: Callable[[], Awaitable[T]], *, what: str, retries: int) -> T:
-    """Ask, and ask again after failures that pass: only for requests that may arrive twice. Raises our errors."""
+    """Send an idempotent request, with retries after temporary failures. Raises our errors."""
     for number in range(retries + 1):
         try:
             return await call()
@@ -138,10 +138,10 @@ async def again(call: Callable[[], Awaitable[T]], *, what: str, retries: int) ->
             ):
                 raise translated(error, what) from error
             if number == retries:
-                raise SandboxError(f"{translated(error, what)} (asked {retries + 1} times)") from error
+                raise SandboxError(f"{translated(error, what)} (after {retries + 1} attempts)") from error
             first = RATE_WAIT_S if failure is Failure.RATE_LIMITED else FIRST_WAIT_S
             wait = min(LONGEST_WAIT_S, first * 2**number) * random.uniform(0.5, 1.5)  # noqa: S311 (no secret)
             wait = max(wait, min(LONGEST_ASKED_S, getattr(error, "retry_after_s", 0.0)))
-            log.info("%s: %s (%s); again in %.1f s", what, type(error).__name__, failure, wait)
+            log.info("%s: %s (%s); retrying in %.1f s", what, type(error).__name__, failure, wait)
             await asyncio.sleep(wait)
     raise AssertionError("unreachable")

@@ -1,4 +1,4 @@
-"""A running sandbox of which we can only ask that a script be run: every command is a script, run at most once."""
+"""Sandbox over a service that can only run scripts: every command is a script that runs at most once."""
 
 from __future__ import annotations
 
@@ -33,45 +33,45 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 LINE_BYTES: Final = 64 << 10
-"""Programs take 128 KiB in an argument: larger contents, inputs and scripts go as files."""
+"""An argument may have 128 KiB: larger contents, inputs and scripts are uploaded as files."""
 INLINE_READ_BYTES: Final = 256 << 10
 KILL_S: Final = 40.0
 ASK_S: Final = 20
 CALL_S: Final = 90.0
-"""For one try of a script of ours, which takes a moment, or ASK_S, or copies an upload: a stream without an end is broken."""
+"""Timeout of one attempt of an internal script, which takes a moment, or ASK_S, or copies an upload."""
 UNPACK_S: Final = 600.0
 CLOCKS_S: Final = 2.0
-"""How far apart our clock and the provider's may see the end of a lifetime."""
+"""Tolerance between our clock and the provider's at the end of a lifetime."""
 
 
 class Remote(Protocol):
-    """One sandbox of the service. Methods raise the service's own errors, which `failures.failure_of` understands."""
+    """One sandbox of a service. Methods raise the service's own errors, which `failures.failure_of` classifies."""
 
     @property
     def id(self) -> str:
         """Unique name."""
 
     async def run(self, text: str, *, user: str) -> str:
-        """Run a script with bash as `user`; what it prints on stdout. May raise although the script runs, or will."""
+        """Run a script with bash as `user` and return its stdout. After an error the script may still run."""
 
     async def upload(self, path: str, content: bytes | Path, *, user: str) -> None:
-        """Write a file that `user` owns. May be asked again."""
+        """Write a file that `user` owns. Idempotent."""
 
     async def download(self, path: str, *, user: str) -> bytes:
-        """A file's content, read with `user`'s rights."""
+        """Read a file with `user`'s permissions."""
 
     async def expose(self, port: int) -> str:
         """See `Sandbox.expose`."""
 
     async def remove(self) -> object:
-        """End the sandbox; it may be gone already."""
+        """Remove the sandbox, if it still exists."""
 
 
 class ScriptedSandbox:
-    """See `Sandbox`. Made by providers, over what they can ask of their own service."""
+    """See `Sandbox`."""
 
     def __init__(self, remote: Remote, *, deadline: float, max_output_bytes: int, retries: int) -> None:
-        """`deadline`: on the monotonic clock, when its lifetime is over."""
+        """`deadline`: end of the lifetime on the monotonic clock."""
         self._remote = remote
         self._deadline = deadline
         self._max_output_bytes = max_output_bytes
@@ -86,12 +86,12 @@ class ScriptedSandbox:
         return self._remote.id
 
     async def set_up(self) -> None:
-        """Make what commands need; asked again when the first request is dropped, as happens under load."""
+        """Create the user and the folders that commands need, with retries."""
         said = await self._call(script.SET_UP, user="root", what="the set-up")
         self._alone = said.strip().endswith(script.ALONE)
 
     def _runs(self, user: str) -> tuple[str, str]:
-        """Who runs the scripts of a user's commands, and in which folder."""
+        """Return the user and the folder of the scripts that run a user's commands."""
         return (user, script.UPLOADS) if self._alone else ("root", script.COMMANDS)
 
     async def exec(
@@ -105,7 +105,7 @@ class ScriptedSandbox:
         timeout: float,
         check: bool = False,
     ) -> ExecResult:
-        """See `Sandbox.exec`. The command runs at most once, whatever happens to its stream, and its result is fetched after."""
+        """See `Sandbox.exec`. The command runs at most once. If its stream breaks, the result is fetched later."""
         started = time.monotonic()
         token = secrets.token_hex(10)
         timed_out = False
@@ -135,10 +135,10 @@ class ScriptedSandbox:
             await self._kill(token, folder)
             raise
         if report.state == script.NEVER and not timed_out:
-            raise SandboxError(f"in sandbox {self.id}, `{cmd[:200]}` was not started: its request did not arrive")
+            raise SandboxError(f"in sandbox {self.id}, `{cmd[:200]}` was not started: the request was lost")
         self._reported.setdefault(runner, []).append(token)
         if report.state == script.NO_USER:
-            raise SandboxError(f"in sandbox {self.id}, cannot run a command as {user}: there is no such user")
+            raise SandboxError(f"in sandbox {self.id}, cannot run a command as {user}: unknown user")
         result = ExecResult(
             exit_code=-1 if timed_out else int(report.state),
             stdout=report.stdout,
@@ -151,7 +151,7 @@ class ScriptedSandbox:
         return result
 
     async def _run_once(self, token: str, text: str, *, user: str) -> script.Report:
-        """Send the command, once; when its stream breaks, ask what became of it, as often as that takes."""
+        """Send the command once. If its stream breaks, query its state until it has ended."""
         runner, folder = self._runs(user)
         if len(text) > LINE_BYTES:
             path = f"{folder}/{token}.sh"
@@ -167,12 +167,12 @@ class ScriptedSandbox:
             report = None
         while report is None or report.state == script.RUNNING:
             asked = script.ask(token, folder=folder, limit=self._max_output_bytes, wait_s=ASK_S)
-            said = await self._call(asked, user=runner, what="what became of a command")
+            said = await self._call(asked, user=runner, what="the query of a command's state")
             report = script.parse(said)
         return report
 
     async def _kill(self, token: str, folder: str) -> script.Report:
-        """Kill a command's tree. If even that cannot be done, the sandbox goes with it."""
+        """Kill a command's process tree. If that fails, remove the sandbox."""
         text = script.kill(token, folder=folder, limit=self._max_output_bytes)
         try:
             async with asyncio.timeout(KILL_S):
@@ -186,13 +186,13 @@ class ScriptedSandbox:
         return report
 
     async def remove(self) -> None:
-        """End the sandbox; it may be gone already."""
+        """Remove the sandbox, if it still exists."""
         await again(self._remote.remove, what=f"the end of sandbox {self.id}", retries=self._retries)
 
     async def write_file(
         self, path: str, content: bytes | str | Path, *, user: str = "agent", mode: int | None = None
     ) -> None:
-        """See `Sandbox.write_file`. Written by the user's own command, so that the sandbox's permissions hold."""
+        """See `Sandbox.write_file`. A command of the user writes the file, so that the sandbox's permissions hold."""
         target = shlex.quote(absolute(path))
         data = _bytes(content)
         size = _size(data)
@@ -216,7 +216,7 @@ class ScriptedSandbox:
             raise SandboxError(f"in sandbox {self.id}, cannot write {target} as {user}: {said.strip()[-500:]}")
 
     async def read_file(self, path: str, *, user: str = "agent", max_bytes: int | None = None) -> bytes:
-        """See `Sandbox.read_file`. With `max_bytes` never by a download, before which the file might grow."""
+        """See `Sandbox.read_file`. With `max_bytes`, never downloads the file: it might grow before."""
         name = shlex.quote(absolute(path))
         most = INLINE_READ_BYTES if max_bytes is None else max_bytes
         large = (
@@ -244,10 +244,12 @@ D=$(head -c {most + 1} -- {name} | base64 | tr -d '\\n'); echo "data ${{#D}}"; e
                     return data
                 if max_bytes is not None:
                     raise UnreadableError(f"in sandbox {self.id}, {path} has more than {max_bytes} bytes")
-        raise SandboxError(f"in sandbox {self.id}, {path} never came whole: it is cut on the way, or being written")
+        raise SandboxError(
+            f"in sandbox {self.id}, {path} was always incomplete: it is truncated in transit, or still being written"
+        )
 
     async def put_asset(self, asset: Asset) -> None:
-        """Put an asset where it belongs, as root and read-only."""
+        """Upload an asset to its target, read-only and owned by root."""
         require_sources([asset])
         if asset.source.is_file():
             mode = 0o555 if asset.source.stat().st_mode & 0o100 else 0o444
@@ -277,7 +279,7 @@ D=$(head -c {most + 1} -- {name} | base64 | tr -d '\\n'); echo "data ${{#D}}"; e
         return self._urls[port]
 
     async def _call(self, text: str, *, user: str, what: str) -> str:
-        """What a script of ours prints, which may run more than once."""
+        """Run an idempotent internal script; return what it prints."""
 
         async def run() -> str:
             async with asyncio.timeout(CALL_S):
@@ -294,7 +296,7 @@ D=$(head -c {most + 1} -- {name} | base64 | tr -d '\\n'); echo "data ${{#D}}"; e
         return await self._ask(lambda: self._remote.download(path, user=user), what)
 
     async def _ask(self, call: Callable[[], Awaitable[T]], what: str) -> T:
-        """Ask for what may be asked for again."""
+        """Send an idempotent request. Raises SandboxLostError if the sandbox is gone."""
         try:
             return await again(call, what=what, retries=self._retries)
         except SandboxError as error:
@@ -311,7 +313,7 @@ D=$(head -c {most + 1} -- {name} | base64 | tr -d '\\n'); echo "data ${{#D}}"; e
         return translated(error, f"in sandbox {self.id}, {what}")
 
     def _lost(self, error: Exception) -> bool:
-        """Whatever is said in the moment in which it ends, it is gone."""
+        """Return whether the sandbox is gone. At the end of its lifetime every error means that."""
         lost = isinstance(error, SandboxLostError) or failure_of(error) is Failure.LOST
         return lost or self._remaining() <= CLOCKS_S
 
@@ -335,7 +337,7 @@ def _size(data: bytes | Path) -> int:
 
 
 def pack(folder: Path, target: Path) -> None:
-    """Write a tar of a folder's content. Its bytes depend on nothing else: no owners, no times."""
+    """Write a tar archive of a folder. It has no owners and times, so that equal content gives equal bytes."""
     with tarfile.open(target, "w") as archive:
         for path in sorted(folder.rglob("*")):
             info = archive.gettarinfo(path, arcname=str(path.relative_to(folder)))

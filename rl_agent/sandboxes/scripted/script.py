@@ -1,11 +1,10 @@
-"""The shell scripts that run a command in a sandbox at most once, however often its stream breaks, and tell what became of it.
+"""Shell scripts that run a command in a sandbox at most once, even if its stream breaks, and report its result.
 
-All of them run as root, in a folder that is root's alone: a command cannot read another's input, nor write its own exit code (where
-root cannot become another user, as in a sandbox with one user, they run as the command's user, in a folder that all may use). A
-command's token names a folder in it. Whoever makes that one first decides: the starting script, and then the command runs, or a
-later question, and then it never will. The command writes into files, not into the stream, so a broken stream loses nothing; a
-small reaper of its own (Perl, else Python, else plain bash) starts it as its user and adopts what it leaves behind, so that a kill
-finds the whole tree. The report is one line a part, bytes in base64: the SDK's streams carry text only.
+The scripts run as root, in a folder that only root can use: a command cannot read another one's input or write its own exit code.
+In a sandbox with one user, they run as that user in a shared folder. Each command has a token, which names its subfolder. Whoever
+creates the subfolder first decides: the start script runs the command; a query prevents it from ever running. The command writes
+to files, so a broken stream loses nothing. A small reaper (Perl, Python or plain bash) starts it as its user and adopts its
+orphans, so that a kill finds the whole process tree. Reports carry bytes in base64, because the SDK's streams are text.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 UPLOADS: Final = "/opt/rl_agent/run"
-"""Where every user may put files that others do not see."""
+"""Folder for files of all users, which cannot list it."""
 COMMANDS: Final = "/opt/rl_agent/commands"
 ALONE: Final = "alone"
-"""What the set-up says of a sandbox with one user."""
+"""Output of the set-up in a sandbox with one user."""
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 NEVER: Final = "never"
 RUNNING: Final = "running"
@@ -41,7 +40,7 @@ if ! id agent >/dev/null 2>&1; then
 fi
 if read -r _ _ n </proc/self/uid_map && [ "$n" = 1 ] && [ "$(wc -l </proc/self/uid_map)" = 1 ]; then echo {ALONE}; fi
 """
-"""As root, once a sandbox; may run twice."""
+"""Runs as root after the boot. Idempotent."""
 
 _PERL: Final = (
     "delete $ENV{PERL_BADLANG};my($d,$n,$u,$g,$s,@c)=@ARGV;syscall($n+0,36,1,0,0,0);open(F,q(>),qq($d/p));print F $$;close F;rename qq($d/p),qq($d/pid);"
@@ -92,16 +91,16 @@ rl_ended() {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What became of a command."""
+    """State and output of a command."""
 
     state: str
-    """Its exit code, or `NEVER`, or `RUNNING`."""
+    """Exit code, `NEVER`, `RUNNING` or `NO_USER`."""
     stdout: bytes
     stderr: bytes
 
 
 def parse(text: str) -> Report | None:
-    """The report in what a script printed; None if it is not whole."""
+    """Return the report in a script's output; None if it is incomplete."""
     lines = text.splitlines()
     starts = [number for number, line in enumerate(lines) if line.startswith(_MARK + " ")]
     if not starts or len(lines) < starts[-1] + 4 or lines[starts[-1] + 3] != _MARK:
@@ -133,11 +132,11 @@ def start(
     limit: int,
     forget: Iterable[str] = (),
 ) -> str:
-    """Run `cmd` as `user`, unless its token is taken, and report. `forget`: tokens whose reports have arrived."""
+    """Return the script that runs `cmd` as `user`, unless its token exists, and reports. `forget`: tokens of reported commands."""
     words = ["LANG=C.UTF-8", "TERM=dumb", f"PATH={PATH}", *(f"{name}={value}" for name, value in env.items())]
     old = " ".join(f"{folder}/{name}" for name in forget)
     there = shlex.quote(cwd) if cwd else '"$H"'
-    # PERL_BADLANG: else Perl complains, in the command's stderr, of an image that lacks the locale.
+    # PERL_BADLANG: keeps Perl's warning about a missing locale out of the command's stderr.
     reaper = f"""
 case $(uname -m) in aarch64) N=167;; *) N=157;; esac
 if R=$(command -v perl); then set -- env PERL_BADLANG=0 "$R" -e {shlex.quote(_PERL)} --
@@ -165,7 +164,7 @@ rl_report "$(cat "$D/code")"
 
 
 def ask(token: str, *, folder: str, limit: int, wait_s: int) -> str:
-    """Wait for a command's end and report; one that has not begun by now never will. May run any number of times."""
+    """Return the script that waits for a command and reports. A command that has not started never will. Idempotent."""
     return f"""{_head(folder, token, limit)}
 if mkdir -m 700 "$D" 2>/dev/null; then echo {NEVER} >"$D/code"; fi
 i=0; while ! rl_ended && [ $i -lt {wait_s * 10} ]; do sleep 0.1; i=$((i + 1)); done
@@ -174,7 +173,7 @@ if [ -e "$D/code" ]; then rl_report "$(cat "$D/code")"; else rl_report {RUNNING}
 
 
 def kill(token: str, *, folder: str, limit: int) -> str:
-    """As root: kill a command's whole tree and report what it printed. May run any number of times."""
+    """Return the script, for root, that kills a command's process tree and reports. Idempotent."""
     return f"""{_head(folder, token, limit)}
 if mkdir -m 700 "$D" 2>/dev/null; then echo {NEVER} >"$D/code"; fi
 i=0; while [ ! -e "$D/pid" ] && [ ! -e "$D/code" ] && [ $i -lt 40 ]; do sleep 0.05; i=$((i + 1)); done

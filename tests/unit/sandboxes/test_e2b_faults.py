@@ -174,7 +174,7 @@ async def test_a_provider_that_grants_a_shorter_life_than_asked_is_refused_clear
 
     monkeypatch.setattr(ControlPlane, "_lifetime", lambda *_: 10.0)
     async with gateway(tmp_path) as opened:
-        with pytest.raises(ConfigError, match=r"granted 10 s of the 120 s[\s\S]*Remedy"):
+        with pytest.raises(ConfigError, match=r"granted 10 s of the 120 s[\s\S]*Lower harness"):
             async with e2b_provider(opened.url, tmp_path).boot("host", lifetime_s=120):
                 pass
         assert opened.boxes.all() == []

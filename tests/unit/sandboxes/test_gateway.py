@@ -86,7 +86,7 @@ async def test_assets_that_the_image_has_are_looked_for_and_not_uploaded(tmp_pat
         async with provider.boot("host", assets=[there], lifetime_s=60) as sandbox:
             assert (await sandbox.exec("echo here", timeout=20)).stdout == b"here\n"
         missing = Asset(source=tmp_path, target="/opt/rl_agent/bin/no-cli")
-        with pytest.raises(ConfigError, match=r"no-cli[\s\S]*Remedy"):
+        with pytest.raises(ConfigError, match=r"no-cli[\s\S]*Build the image"):
             async with provider.boot("host", assets=[missing], lifetime_s=60):
                 pass
         assert opened.boxes.all() == []

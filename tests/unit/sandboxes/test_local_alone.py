@@ -106,7 +106,7 @@ def test_where_users_may_not_make_namespaces_either_there_is_one_clear_error(fol
     )
     assert "ConfigError" in done.stderr
     assert "needs root, or user namespaces" in done.stderr.splitlines()[-1]
-    assert "Remedy" in done.stderr.splitlines()[-1]
+    assert "Run as root, allow them" in done.stderr.splitlines()[-1]
 
 
 FORBIDDEN = """

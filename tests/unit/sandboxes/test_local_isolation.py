@@ -281,7 +281,7 @@ async def test_a_dir_image_boots_and_a_wrong_one_is_named(provider: LocalProvide
     async with provider.boot(f"dir:{rootfs}", lifetime_s=60) as sandbox:
         assert (await sandbox.exec("id -un; id -u; ls /", timeout=20)).stdout.split()[:2] == [b"agent", b"1001"]
     assert not (rootfs / "home").exists()
-    with pytest.raises(ConfigError, match=r"nowhere[\s\S]*Remedy"):
+    with pytest.raises(ConfigError, match=r"nowhere is not a root file system[\s\S]*Create one"):
         async with provider.boot(f"dir:{tmp_path}/nowhere", lifetime_s=60):
             pass
 

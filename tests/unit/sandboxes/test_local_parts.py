@@ -97,7 +97,7 @@ def test_the_agent_gets_a_free_uid_and_keeps_one_that_it_has(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("image", ["ubuntu:24.04", "dir:relative", "", "hosts"])
 def test_an_unknown_image_is_a_config_error_that_names_it(image: str) -> None:
-    with pytest.raises(ConfigError, match="Remedy"):
+    with pytest.raises(ConfigError, match="Use `host`"):
         images.resolve(image)
 
 

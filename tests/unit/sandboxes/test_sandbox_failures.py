@@ -70,7 +70,7 @@ async def test_what_does_not_pass_is_raised_at_once(
 
 
 async def test_at_the_end_the_error_says_how_often_it_was_asked(waits: list[float]) -> None:
-    with pytest.raises(SandboxError, match=r"it: .*asked 3 times"):
+    with pytest.raises(SandboxError, match=r"it: .*after 3 attempts"):
         await again(failing(*[OSError("broken")] * 9), what="it", retries=2)  # type: ignore[arg-type]
     assert len(waits) == 2
 
