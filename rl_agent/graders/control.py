@@ -13,6 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from rl_agent.graders.names import seen_names
 from rl_agent.graders.sandboxed import collect_tests, run_tests
 from rl_agent.twins.make import Maker, Seen, candidates, make_unvalidated
 from rl_agent.twins.twin_set import TwinSet
@@ -71,7 +72,9 @@ class TwinStore:
             applied = await run_tests(judge, task, gold, provider, self._config, mixed=files)
             return Seen(outcomes=applied.run.outcomes, log=applied.run.log) if applied.run else Seen(outcomes={})
 
-        return await Maker(found, run, rng).make(names)
+        return await Maker(found, run, rng).make(
+            lambda seen: [found for name in names for found in seen_names(name, seen)]
+        )
 
 
 def _key(task: Task, config: GraderConfig) -> str:

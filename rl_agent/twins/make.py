@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -15,7 +16,6 @@ from rl_agent.twins.twin_set import Twin, TwinSet
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Mapping, Sequence
 
 PASSED: Final = "passed"
 FAILED: Final = "failed"
@@ -43,6 +43,10 @@ class Seen:
     outcomes: Mapping[str, str]
     """Name of a test -> outcome, in order."""
     log: str = ""
+
+
+Named = Callable[[Mapping[str, str]], Sequence[str]]
+"""Returns those of the seen tests that the task names."""
 
 
 class RunTests(Protocol):
@@ -117,7 +121,7 @@ def choose(edits: Sequence[Edit], rng: random.Random) -> list[Edit]:
 
 def make_unvalidated(found: Candidates, named: Sequence[str], rng: random.Random) -> TwinSet:
     """Return twins of the safe kinds, for a task without a gold patch."""
-    made = TwinSet(files=found.files, is_validated=False)
+    made = TwinSet(files=found.files, is_validated=False, steady=set(named))
     made.names = _owned(found, named)
     for owner, names in made.names.items():
         for path, function in _functions(found, owner):
@@ -152,12 +156,13 @@ class Maker:
         self._rng = rng
         self._made = TwinSet(files=found.files)
 
-    async def make(self, named: Sequence[str]) -> TwinSet:
+    async def make(self, named: Named) -> TwinSet:
         """Return the sound twins: those that fail with the gold patch, which passes the same tests as they are."""
         before = await self._run(self._found.files)
-        passing = [name for name in named if before.outcomes.get(name) == PASSED]
+        passing = [name for name in named(before.outcomes) if before.outcomes[name] == PASSED]
         self._made.names = _owned(self._found, passing)
-        if list(named) == [COMMAND]:
+        self._made.steady = set(passing)
+        if passing == [COMMAND]:
             await self._one_by_one(passing)
         else:
             await self._functions()
@@ -233,6 +238,7 @@ class Maker:
         made.decoys = self._decoys()
         if len(made.twins) < 2:
             return
+        owner_of = {name: owner for owner, names in made.names.items() for name in names}
         for wrong in made.plan(list(made.twins), [], self._rng):
             drawn = made.draw(wrong, [], self._rng)
             seen = await self._run(drawn.files)
@@ -240,13 +246,10 @@ class Maker:
                 outcomes = made.align(twin.owner, seen.outcomes)
                 if any(outcomes.get(name) != FAILED for name in twin.fails):
                     made.twins.pop(twin.owner, None)
-            made.fragile |= {
-                name for name in passing if self._owner(name) not in drawn.owners and seen.outcomes.get(name) != PASSED
+            made.steady -= {
+                name for name in passing if owner_of.get(name) not in drawn.owners and seen.outcomes.get(name) != PASSED
             }
-        made.decoys = {owner: each for owner, each in made.decoys.items() if not {*made.names[owner]} & made.fragile}
-
-    def _owner(self, name: str) -> str | None:
-        return next((owner for owner, names in self._made.names.items() if name in names), None)
+        made.decoys = {owner: each for owner, each in made.decoys.items() if {*made.names[owner]} <= made.steady}
 
     def _decoys(self) -> dict[str, list[tuple[str, Edit]]]:
         known = self._found.functions

@@ -108,10 +108,10 @@ def _surprises(
         for name in twin.fails:
             if name in expected and outcomes.get(name) == PASSED:
                 passed_wrong[twin] = name
-            elif name in expected and name not in outcomes and name not in twins.fragile:
+            elif name in expected and name not in outcomes and name in twins.steady:
                 failed_right.append(name)
     for name, outcome in expected.items():
-        if outcome == PASSED and name not in of_wrong | twins.fragile and seen.get(name) != PASSED:
+        if outcome == PASSED and name in twins.steady - of_wrong and seen.get(name) != PASSED:
             failed_right.append(name)
     return passed_wrong, failed_right
 

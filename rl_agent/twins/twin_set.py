@@ -57,8 +57,9 @@ class TwinSet:
     """Owner -> its sound twins."""
     decoys: dict[str, list[tuple[str, Edit]]] = field(default_factory=dict)
     """Owner -> path and edit of changes that leave it right."""
-    fragile: set[str] = field(default_factory=set)
-    """Names of tests that fail beside a wrong neighbour. They need not pass in a mixed run."""
+    steady: set[str] = field(default_factory=set)
+    """Names of tests that passed in every validating run in which they were right. Others depend on their neighbours, or on the
+    text of their file, and need not pass in a mixed run."""
     is_validated: bool = True
     """False without a gold patch: nobody has seen the twins fail."""
 
@@ -132,7 +133,7 @@ class TwinSet:
             "names": self.names,
             "twins": twins,
             "decoys": decoys,
-            "fragile": sorted(self.fragile),
+            "steady": sorted(self.steady),
         }
         return json.dumps({**record, "is_validated": self.is_validated}).encode()
 
@@ -148,7 +149,7 @@ class TwinSet:
                 decoys={
                     owner: [(path, _edit(edit)) for path, edit in listed] for owner, listed in record["decoys"].items()
                 },
-                fragile=set(record["fragile"]),
+                steady=set(record["steady"]),
                 is_validated=record["is_validated"],
             )
         except (KeyError, TypeError, AttributeError) as error:

@@ -57,7 +57,7 @@ async def made(names: list[str], *, command: bool = False) -> TwinSet:
     rng = random.Random(1)
     runner = Runner(RIGHT.__getitem__, names=(COMMAND,) if command else ())
     wanted = [COMMAND] if command else [f"{PATH}::{name}" for name in names]
-    return await Maker(candidates(source(names), rng), runner, rng).make(wanted)
+    return await Maker(candidates(source(names), rng), runner, rng).make(lambda _: wanted)
 
 
 async def judged(twins: TwinSet, runner: Runner, names: list[str], seed: int = 0) -> Finding:
@@ -142,8 +142,8 @@ async def test_tests_that_break_beside_a_wrong_neighbour_are_excused() -> None:
     )
     rng, names = random.Random(0), ["test_one", "test_two"]
     found = candidates({PATH: text.encode()}, rng)
-    twins = await Maker(found, Runner(RIGHT.__getitem__), rng).make([f"{PATH}::{name}" for name in names])
-    assert twins.fragile == {f"{PATH}::test_two"}
+    twins = await Maker(found, Runner(RIGHT.__getitem__), rng).make(list)
+    assert twins.steady == {f"{PATH}::test_one"}
     for seed in range(20):
         assert await judged(twins, Runner(RIGHT.__getitem__), names, seed) is Finding.right
 
