@@ -124,7 +124,7 @@ def is_computed(node: ast.expr) -> bool:
 
 
 def without_comments(content: bytes, *, docstrings: bool) -> bytes:
-    """Return Python source without comments and, if `docstrings`, without the docstrings of tests that hold no doctest.
+    """Return Python source without the text of comments and, if `docstrings`, without the docstrings of tests that hold no doctest.
 
     A comment may tell the right value. Content that is not valid Python is returned as it is.
     """
@@ -138,7 +138,7 @@ def without_comments(content: bytes, *, docstrings: bool) -> bytes:
         if token.type == tokenize.COMMENT and not _is_needed(token):
             row, column = token.start
             line = lines[row - 1]
-            lines[row - 1] = line[:column].rstrip() + line[column + len(token.string) :]
+            lines[row - 1] = line[: column + 1] + line[column + len(token.string) :]
     made = "".join(lines).encode("utf-8", "surrogateescape")
     return _without_docstrings(made, tree) if docstrings else made
 
@@ -155,11 +155,15 @@ def _without_docstrings(content: bytes, tree: ast.AST) -> bytes:
         starts.append(starts[-1] + len(line))
     spans = []
     for node in ast.walk(tree):
-        is_definition = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-        # the docstrings of other functions may be what is tested
-        if not (isinstance(node, ast.Module) or (is_definition and "test" in node.name.lower())) or not node.body:
+        if isinstance(node, ast.Module):
+            body = node.body
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and "test" in node.name.lower():
+            body = node.body  # the docstrings of other functions may be what is tested
+        else:
             continue
-        first = node.body[0]
+        if not body:
+            continue
+        first = body[0]
         text = first.value.value if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) else None
         if isinstance(text, str) and text and ">>>" not in text:
             assert first.end_lineno is not None
