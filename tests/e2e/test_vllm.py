@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from rl_agent.engine.vllm_client import VllmEngine
     from rl_agent.engine.vllm_server import VllmServer
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.long, pytest.mark.e2e, pytest.mark.slow]  # in `make test`: test_train.py pushes weights to vLLM
 POLICY = Path(rl_agent.__file__).parent / "embedded" / "warm_start" / "codex"
 CONTEXT = 8_192
 
@@ -81,7 +81,6 @@ async def until_running(url: str, count: int) -> None:
         await asyncio.sleep(0.05)
 
 
-@pytest.mark.long
 async def test_a_call_that_is_cancelled_is_gone_from_the_engine_within_two_seconds(tmp_path: Path) -> None:
     prompt = np.arange(1, 200, dtype=np.int32)
     async with serving(endless(tmp_path / "model"), tmp_path / "vllm.log") as (engine, url), asyncio.timeout(60):
@@ -122,9 +121,8 @@ async def push(trainer: Callable[..., Any], engine: VllmEngine, version: int) ->
 @pytest.mark.parametrize(
     ("backend", "tied", "versions"),
     [
-        pytest.param("disk", False, 20, marks=pytest.mark.long),
-        pytest.param("gloo", True, 20, marks=pytest.mark.long),
-        ("gloo", True, 3),
+        ("disk", False, 20),
+        ("gloo", True, 20),
     ],
 )
 async def test_versions_arrive_one_after_the_other_and_each_is_sampled_with(
@@ -150,7 +148,6 @@ async def test_versions_arrive_one_after_the_other_and_each_is_sampled_with(
         assert min(moved) > 1e-3  # the probe tells each version from the one before
 
 
-@pytest.mark.long
 async def test_a_push_whose_sender_never_comes_fails_and_serves_nothing_half_new(
     tmp_path: Path, trainer: Callable[..., Any]
 ) -> None:
@@ -165,7 +162,6 @@ async def test_a_push_whose_sender_never_comes_fails_and_serves_nothing_half_new
                 await engine.generate(trainer_process.PROBE, Sampling(max_tokens=4), request_id="after")
 
 
-@pytest.mark.long
 async def test_a_trainer_killed_in_the_middle_of_a_push_ends_it_and_nothing_half_new_is_sampled(tmp_path: Path) -> None:
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
 
