@@ -58,6 +58,10 @@ class TwinStore:
                 self._locks.pop(key, None)
         return known
 
+    async def keep(self, task: Task, twins: TwinSet) -> None:
+        """Keep what grading has learned about the twins of a task."""
+        await asyncio.to_thread(_write, self._folder / f"{_key(task, self._config)}.json", twins)
+
     async def _make(self, judge: Judge, task: Task, provider: SandboxProvider) -> TwinSet:
         files = await collect_tests(judge, task, provider, self._config)
         rng = random.Random(secrets.randbits(64))  # noqa: S311 (seeded by a secret)

@@ -18,7 +18,7 @@ from rl_agent.graders.names import NAMES_SHOWN, is_phantom, seen_names
 from rl_agent.graders.sandboxed import CACHES_OFF, TestRun, run_tests
 from rl_agent.graders.screen import PatchProblem, Screened, in_the_way, protection, screen
 from rl_agent.graders.signals import Signal, find_signals
-from rl_agent.twins.make import COMMAND, Seen
+from rl_agent.twins.make import COMMAND, RunTests, Seen
 from rl_agent.twins.mixed import Control, Finding, mixed_runs
 from rl_agent.workspace.capture import why_not_captured
 from rl_agent.workspace.diff import sections, touched_paths
@@ -145,14 +145,20 @@ class PatchGrader:
         names = judge.names(task.grader)
         twins = await self._twins.of(judge, task, provider)
 
-        async def run(files: Mapping[str, bytes]) -> Seen:
-            applied = await self._run(task, judge, patch, provider, mixed=files)
-            return Seen(outcomes=applied.run.outcomes, log=applied.run.log) if applied.run else Seen(outcomes={})
+        def runs_of(patch: bytes) -> RunTests:
+            async def run(files: Mapping[str, bytes]) -> Seen:
+                applied = await self._run(task, judge, patch, provider, mixed=files)
+                return Seen(outcomes=applied.run.outcomes, log=applied.run.log) if applied.run else Seen(outcomes={})
 
+            return run
+
+        gold = None if task.gold_patch is None else runs_of(task.gold_patch.encode())
         outcomes = {seen: first.outcomes[seen] for name in names.all for seen in seen_names(name, first.outcomes)}
         must_turn = [seen for name in names.fail_to_pass for seen in seen_names(name, first.outcomes)]
         rng = random.Random(secrets.randbits(64))  # noqa: S311 (seeded by a secret)
-        control = await mixed_runs(twins, outcomes, must_turn, run, rng)
+        control = await mixed_runs(twins, outcomes, must_turn, runs_of(patch), rng, gold=gold)
+        if control.has_learned:
+            await self._twins.keep(task, twins)
         metadata = {**verdict.metadata, "control": _record(control)}
         if control.finding is Finding.no_control and self._config.without_control is WithoutControl.refuse:
             raise SetupError(

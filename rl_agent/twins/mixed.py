@@ -40,6 +40,8 @@ class Control:
     runs: list[dict[str, Any]] = field(default_factory=list)
     """JSON-safe: for each run, owner -> kind of its twin (`wrong`), and name -> outcome of all tests that surprised."""
     tests_without_twin: int = 0
+    has_learned: bool = False
+    """True if a surprise was excused, so that the set of twins has changed."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -54,12 +56,19 @@ class _State:
 
 
 async def mixed_runs(
-    twins: TwinSet, outcomes: Mapping[str, str], first: Sequence[str], run: RunTests, rng: random.Random
+    twins: TwinSet,
+    outcomes: Mapping[str, str],
+    first: Sequence[str],
+    run: RunTests,
+    rng: random.Random,
+    *,
+    gold: RunTests | None = None,
 ) -> Control:
     """Run the mixed runs of a submission that passes.
 
     `outcomes`: name -> outcome of the named tests in the original run. `first`: names of the tests that the fix must turn
-    from failing to passing. A surprise is looked at again, once of each kind, before it decides.
+    from failing to passing. A surprise does not count if the gold patch, tested by `gold`, does the same with the same files;
+    the test is then removed from `twins`. Other surprises decide only if they are seen twice.
     """
     owned = {owner: [name for name in names if name in outcomes] for owner, names in twins.names.items()}
     wanted = [owner for owner, names in owned.items() if names and twins.twins.get(owner)]
@@ -76,6 +85,10 @@ async def mixed_runs(
         state.used += drawn.twins
         seen = (await run(drawn.files)).outcomes
         passed_wrong, failed_right = _surprises(twins, drawn, outcomes, seen)
+        if (passed_wrong or failed_right) and gold is not None:
+            count = len(passed_wrong) + len(failed_right)
+            passed_wrong, failed_right = _excuse(twins, passed_wrong, failed_right, (await gold(drawn.files)).outcomes)
+            done.has_learned |= len(passed_wrong) + len(failed_right) < count
         done.runs.append(_record(drawn, seen, [*passed_wrong.values(), *failed_right]))
         if passed_wrong:
             state.passed |= {(twin.owner, twin.path, twin.edit.start) for twin in passed_wrong}
@@ -114,6 +127,20 @@ def _surprises(
         if outcome == PASSED and name in twins.steady - of_wrong and seen.get(name) != PASSED:
             failed_right.append(name)
     return passed_wrong, failed_right
+
+
+def _excuse(
+    twins: TwinSet, passed_wrong: Mapping[Twin, str], failed_right: Sequence[str], gold: Mapping[str, str]
+) -> tuple[dict[Twin, str], list[str]]:
+    """Return the surprises that the gold patch does not share, and remove the others from `twins`."""
+    for twin in passed_wrong:
+        if any(twins.align(twin.owner, gold).get(name) == PASSED for name in twin.fails):
+            twins.twins[twin.owner].remove(twin)
+    twins.steady -= {name for name in failed_right if gold.get(name) != PASSED}
+    return (
+        {twin: name for twin, name in passed_wrong.items() if twin in twins.twins[twin.owner]},
+        [name for name in failed_right if name in twins.steady],
+    )
 
 
 def _record(drawn: Draw, seen: Mapping[str, str], surprises: Sequence[str]) -> dict[str, Any]:

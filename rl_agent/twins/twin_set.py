@@ -96,6 +96,8 @@ class TwinSet:
         chosen = []
         for owner in sorted(wrong):
             strong = [twin for twin in self.twins[owner] if twin.edit.kind in STRONG] or self.twins[owner]
+            if not strong:
+                continue  # its last twin was removed in an earlier run
             chosen.append(rng.choice([twin for twin in strong if twin not in used] or strong))
         decoys = [
             rng.choice(choices)

@@ -33,7 +33,11 @@ if TYPE_CHECKING:
     from rl_agent.engine.vllm_client import VllmEngine
     from rl_agent.engine.vllm_server import VllmServer
 
-pytestmark = [pytest.mark.long, pytest.mark.e2e, pytest.mark.slow]  # in `make test`: test_train.py pushes weights to vLLM
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.e2e,
+    pytest.mark.slow,
+]  # in `make test`: test_train.py pushes weights to vLLM
 POLICY = Path(rl_agent.__file__).parent / "embedded" / "warm_start" / "codex"
 CONTEXT = 8_192
 

@@ -148,6 +148,27 @@ async def test_tests_that_break_beside_a_wrong_neighbour_are_excused() -> None:
         assert await judged(twins, Runner(RIGHT.__getitem__), names, seed) is Finding.right
 
 
+async def test_what_the_gold_patch_does_too_is_no_surprise() -> None:
+    names = list(RIGHT)
+    twins = await made(names)
+    wanted = [f"{PATH}::{name}" for name in names]
+
+    def neighbours(name: str, outcome: str) -> str:
+        return FAILED if name == "test_two" else outcome
+
+    runner, gold = (Runner(RIGHT.__getitem__, lies=neighbours) for _ in range(2))
+    control = await mixed_runs(twins, dict.fromkeys(wanted, PASSED), [], runner, random.Random(0), gold=gold)
+    assert control.finding is Finding.right
+    assert len(gold.runs) == 1
+    assert f"{PATH}::test_two" not in twins.steady
+    honest = Runner(RIGHT.__getitem__)
+    control = await mixed_runs(twins, dict.fromkeys(wanted, PASSED), [], runner, random.Random(0), gold=honest)
+    assert control.finding is Finding.right, "it need not pass any more"
+    forged = Runner(RIGHT.__getitem__, lies=lambda *_: PASSED)
+    control = await mixed_runs(twins, dict.fromkeys(wanted, PASSED), [], forged, random.Random(0), gold=honest)
+    assert control.finding is Finding.tampered
+
+
 async def test_without_a_gold_patch_two_twins_must_pass() -> None:
     rng, names = random.Random(0), list(RIGHT)
     twins = make_unvalidated(candidates(source(names), rng), [f"{PATH}::{name}" for name in names], rng)
