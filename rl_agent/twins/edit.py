@@ -33,14 +33,7 @@ class EditKind(StrEnum):
     """A false assertion after the last statement."""
 
 
-STRONG: Final = (
-    EditKind.value,
-    EditKind.param,
-    EditKind.built,
-    EditKind.helper,
-    EditKind.doctest,
-    EditKind.literal,
-)
+STRONG: Final = (EditKind.value, EditKind.param, EditKind.built, EditKind.helper, EditKind.doctest)
 """Kinds that change an expected value. They also catch code that reads the expected value from the test."""
 
 

@@ -107,11 +107,11 @@ def candidates(
     return found
 
 
-def choose(edits: Sequence[Edit], rng: random.Random) -> list[Edit]:
-    """Return a few edits of one function: two that change an expected value, then one of each other kind."""
+def choose(edits: Sequence[Edit], rng: random.Random, *, most: int = DIRECT) -> list[Edit]:
+    """Return a few edits of one function: at most `most` that change an expected value, then one of each other kind."""
     strong = [edit for edit in edits if edit.kind in STRONG]
     direct = [edit for edit in strong if edit.kind is not EditKind.helper] or strong
-    chosen = rng.sample(direct, min(DIRECT, len(direct)))
+    chosen = rng.sample(direct, min(most, len(direct)))
     for kind in (EditKind.raises, EditKind.negate, EditKind.canary):
         each = [edit for edit in edits if edit.kind is kind]
         if each and len(chosen) < EDITS_OF_A_TEST:
@@ -126,7 +126,10 @@ def make_unvalidated(found: Candidates, named: Sequence[str], rng: random.Random
     for owner, names in made.names.items():
         for path, function in _functions(found, owner):
             edits = [edit for edit in function.edits if edit.kind in SAFE]
-            twins = [Twin(owner=owner, path=path, edit=edit, fails=tuple(names)) for edit in choose(edits, rng)]
+            twins = [
+                Twin(owner=owner, path=path, edit=edit, fails=tuple(names))
+                for edit in choose(edits, rng, most=EDITS_OF_A_TEST)
+            ]
             made.twins.setdefault(owner, []).extend(twins)
     return made
 

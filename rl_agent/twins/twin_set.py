@@ -87,18 +87,26 @@ class TwinSet:
         rng.shuffle(halves)
         return (halves * 2)[:runs]
 
+    def strongest(self, owner: str) -> list[Twin]:
+        """Return the twins that change an expected value, or else those of the next strongest kind."""
+        twins = self.twins[owner]
+        strong = [twin for twin in twins if twin.edit.kind in STRONG]
+        order = list(EditKind)
+        best = min((order.index(twin.edit.kind) for twin in twins), default=0)
+        return strong or [twin for twin in twins if order.index(twin.edit.kind) == best]
+
     def draw(self, wrong: Collection[str], used: Collection[Twin], rng: random.Random) -> Draw:
         """Return the test files with one twin for each owner in `wrong`.
 
-        If possible, the twin is strong and not in `used`. A weak twin never replaces a strong one: an object that equals
-        everything passes a changed value, but not a negated comparison.
+        Only the strongest twins count: an object that equals everything passes a changed value, but not a negated comparison.
+        Of several that change an expected value, one that is not in `used` is preferred. Others are repeated: a changed
+        literal may be the name of a module, which fails for everybody.
         """
         chosen = []
         for owner in sorted(wrong):
-            strong = [twin for twin in self.twins[owner] if twin.edit.kind in STRONG] or self.twins[owner]
-            if not strong:
-                continue  # its last twin was removed in an earlier run
-            chosen.append(rng.choice([twin for twin in strong if twin not in used] or strong))
+            if best := self.strongest(owner):
+                is_strong = best[0].edit.kind in STRONG
+                chosen.append(rng.choice([twin for twin in best if (twin in used) != is_strong] or best))
         decoys = [
             rng.choice(choices)
             for owner, choices in self.decoys.items()
