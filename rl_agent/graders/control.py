@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-VERSION: Final = 3
+VERSION: Final = 4
 """Increased when the same task would get other twins."""
 
 

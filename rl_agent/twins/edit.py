@@ -25,6 +25,8 @@ class EditKind(StrEnum):
     """Another expected output of a doctest."""
     literal = "literal"
     """Another literal on an asserting line, found by a lexer that does not know the language."""
+    wrapped = "wrapped"
+    """The expected value in a list, where it is computed. It catches objects that equal everything."""
     raises = "raises"
     """Another exception class."""
     negate = "negate"

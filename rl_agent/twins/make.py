@@ -25,7 +25,7 @@ EDITS_OF_A_TEST: Final = 4
 DIRECT: Final = 2
 """Of these, the edits that change an expected value."""
 EDITS_OF_A_FILE: Final = 4
-SAFE: Final = (EditKind.value, EditKind.raises, EditKind.negate, EditKind.canary)
+SAFE: Final = (EditKind.value, EditKind.wrapped, EditKind.raises, EditKind.negate, EditKind.canary)
 """Kinds of which fewer than one in a hundred is unsound without validation (measured: docs/graders.md)."""
 NAMES_FAILURES: Final = {
     ".go": re.compile(r"^\s*--- FAIL: (\S+)", re.MULTILINE),
@@ -112,7 +112,7 @@ def choose(edits: Sequence[Edit], rng: random.Random, *, most: int = DIRECT) -> 
     strong = [edit for edit in edits if edit.kind in STRONG]
     direct = [edit for edit in strong if edit.kind is not EditKind.helper] or strong
     chosen = rng.sample(direct, min(most, len(direct)))
-    for kind in (EditKind.raises, EditKind.negate, EditKind.canary):
+    for kind in (EditKind.wrapped, EditKind.raises, EditKind.negate, EditKind.canary):
         each = [edit for edit in edits if edit.kind is kind]
         if each and len(chosen) < EDITS_OF_A_TEST:
             chosen.append(rng.choice(each))

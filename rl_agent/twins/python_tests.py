@@ -195,6 +195,9 @@ class Finder:
             is_literal = isinstance(right, ast.Constant) and right.value is not None
             if isinstance(operator, ast.Eq) or (isinstance(operator, ast.Is) and is_literal):
                 self._values(left, right)
+                self._add(EditKind.wrapped, right, f"[{source.text(right)}]")
+                both = f"[{source.text(left)}] == [{source.text(right)}]"
+                self._decoys.append(source.edit(EditKind.wrapped, test, both))
             plain = source.between(left, right).strip(" ") in {*NEGATED.values()}
             opposite = f"{source.text(left)} {NEGATED[type(operator)]} {source.text(right)}"
             self._add(EditKind.negate, test, opposite if plain else f"not ({source.text(test)})")
@@ -216,6 +219,7 @@ class Finder:
             return
         if name in EQUALITIES and len(node.args) >= 2:
             self._values(*node.args[:2])
+            self._add(EditKind.wrapped, node.args[1], f"[{self._source.text(node.args[1])}]")
         owner = node.func.value
         if name in OPPOSITES and isinstance(owner, ast.Name) and owner.id == self._self_name:
             self._add(EditKind.negate, node.func, f"{owner.id}.{OPPOSITES[name]}")

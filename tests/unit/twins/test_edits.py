@@ -34,6 +34,7 @@ CASES: dict[str, tuple[str, EditKind]] = {
     "one parameter": ("@mark.parametrize('b', [1, 2])\ndef test_a(b):\n    assert f() == b\n", EditKind.param),
     "built": ("def test_a():\n    assert f() == Point(1, y=2)\n", EditKind.built),
     "helper": ("def test_a():\n    check_total(f(), 5)\n", EditKind.helper),
+    "computed": ("def test_a():\n    assert f() == g()\n", EditKind.wrapped),
     "raises": ("def test_a():\n    with raises(ValueError):\n        f()\n", EditKind.raises),
     "truth": ("def test_a():\n    assert f()\n", EditKind.negate),
     "not": ("def test_a():\n    assert not f()\n", EditKind.negate),
