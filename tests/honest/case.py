@@ -148,7 +148,9 @@ def _spec(honest: Honest, kind: str, tools: Path) -> GraderSpec:
     python = _python(honest, tools)
     before = f"{honest.before.format(tools=tools)} && " if honest.before else ""
     python_files = [path for path in honest.tests if path.endswith(".py")]
-    files = " ".join(dict.fromkeys(name.partition("::")[0] for name in (*honest.names, *honest.keeps))) or " ".join(python_files)
+    files = " ".join(dict.fromkeys(name.partition("::")[0] for name in (*honest.names, *honest.keeps))) or " ".join(
+        python_files
+    )
     default = f"{{python}} -m pytest -v {honest.options} {files}"
     command = before + (honest.command or default).replace("{python}", python).replace("{tools}", str(tools))
     if kind == EXIT_CODE:

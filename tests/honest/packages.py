@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
+import sysconfig
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -26,6 +28,9 @@ _PLACES: Final = {pin.partition("==")[0]: pin.split("==") for pin in PINNED} | {
     pin.replace("==", "-"): pin.split("==") for pin in OLDER
 }
 
+NODE: Final = {"jest": "jest@29.7.0", "mocha": "mocha@10.8.2"}
+"""Packages of npm, each installed at its first use."""
+
 
 def download_packages(folder: Path) -> None:
     """Download the wheels of all packages into `folder`."""
@@ -35,6 +40,9 @@ def download_packages(folder: Path) -> None:
         words = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
         words += ["--only-binary=:all:", "--python-version", version, "--dest", str(folder), *pins]
         subprocess.run(words, check=True, stderr=subprocess.DEVNULL)
+    where = "import sysconfig; print(sysconfig.get_paths()['include'])"
+    include = Path(subprocess.check_output([SANDBOX_PYTHON, "-c", where], text=True).strip())
+    shutil.copytree(include if include.exists() else sysconfig.get_paths()["include"], folder / "include")
 
 
 def unpack_packages(folder: Path, names: Iterable[str]) -> None:
@@ -42,6 +50,10 @@ def unpack_packages(folder: Path, names: Iterable[str]) -> None:
     for name in names:
         place = folder / name
         if place.exists():
+            continue
+        if name in NODE:
+            words = ["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(place), NODE[name]]
+            subprocess.run(words, check=True)
             continue
         project, number = _PLACES[name]
         (wheel,) = folder.glob(f"{project.replace('-', '_')}-{number}-*.whl")

@@ -272,22 +272,20 @@ PLAIN: Final[tuple[Honest, ...]] = (
 
 
         class TestStack:
-            limit = 3
-
             @classmethod
             def setup_class(cls):
-                cls.numbers = list(range(cls.limit))
+                cls.limit = 3
 
             def setup_method(self, method):
                 self.stack = Stack()
-                for number in self.numbers:
+                for number in range(3):
                     self.stack.push(number)
 
             def test_pop(self):
                 assert self.stack.pop() == 2
 
             def test_all(self):
-                assert [self.stack.pop() for _ in range(3)] == [2, 1, 0]
+                assert [self.stack.pop() for _ in range(self.limit)] == [2, 1, 0]
 
             class TestEmpty:
                 def test_one(self):
