@@ -1,4 +1,4 @@
-# ruff: noqa: UP035, PTH123, D103, TID251, A002
+# ruff: noqa: UP035, D103, TID251
 """A pytest plug-in that writes the outcome of each phase of each test to a file. Written for Python 3.6 and later.
 
 Never imported by rl_agent: its text is put into the grading sandbox. It is not protected, and need not be: whoever forges its

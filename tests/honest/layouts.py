@@ -533,10 +533,7 @@ LAYOUTS: Final[tuple[Honest, ...]] = (
     ),
     case(
         "extension built for the tests",
-        EXTENSION
-        + scale_c("repo", "a + b")
-        + scale_c("gold", "a * b")
-        + scale_c("honest", "b * a * 1L"),
+        EXTENSION + scale_c("repo", "a + b") + scale_c("gold", "a * b") + scale_c("honest", "b * a * 1L"),
         ("test_scale", "test_scaled", "test_factor[0-expected0]", "test_factor[3-expected1]"),
         keeps="test_type",
         before="sh build.sh {tools}/include",
@@ -581,7 +578,7 @@ LAYOUTS: Final[tuple[Honest, ...]] = (
         """,
         "test_merge test_second_wins",
         keeps="test_pure",
-        command="{python} -c 'import subprocess, sys; sys.exit(subprocess.call([\"make\", \"test\"]))'",
+        command='{python} -c \'import subprocess, sys; sys.exit(subprocess.call(["make", "test"]))\'',
         kinds=(EXIT_CODE, WITH_NAMES, SWEPRO),
     ),
 )
