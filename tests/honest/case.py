@@ -121,7 +121,9 @@ def case(
 
 def _full(names: str | tuple[str, ...], file: str) -> tuple[str, ...]:
     listed = names.split() if isinstance(names, str) else names
-    return tuple(each if _IN_A_FILE.match(each) else f"{file}::{each}" for each in listed)
+    return tuple(
+        each if _IN_A_FILE.match(each) or " " in each.partition("[")[0] else f"{file}::{each}" for each in listed
+    )
 
 
 def task_of(honest: Honest, kind: str, tools: Path) -> Task:

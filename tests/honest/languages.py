@@ -276,11 +276,11 @@ LANGUAGES: Final[tuple[Honest, ...]] = (
         package text
 
         func Reverse(s string) string {
-        	runes := []rune(s)
-        	for i, j := 0, len(runes)-1; i < j; i, j = i+1, j-1 {
-        		runes[i], runes[j] = runes[j], runes[i]
-        	}
-        	return string(runes)
+            runes := []rune(s)
+            for i, j := 0, len(runes)-1; i < j; i, j = i+1, j-1 {
+                runes[i], runes[j] = runes[j], runes[i]
+            }
+            return string(runes)
         }
 
         func Count(s string) int { return len([]rune(s)) }
@@ -290,11 +290,11 @@ LANGUAGES: Final[tuple[Honest, ...]] = (
         import "unicode/utf8"
 
         func Reverse(s string) string {
-        	out := ""
-        	for _, r := range s {
-        		out = string(r) + out
-        	}
-        	return out
+            out := ""
+            for _, r := range s {
+                out = string(r) + out
+            }
+            return out
         }
 
         func Count(s string) int { return utf8.RuneCountInString(s) }
@@ -304,17 +304,17 @@ LANGUAGES: Final[tuple[Honest, ...]] = (
         import "testing"
 
         func TestReverse(t *testing.T) {
-        	for _, c := range []struct{ in, want string }{{"abc", "cba"}, {"", ""}, {"äb", "bä"}} {
-        		if got := Reverse(c.in); got != c.want {
-        			t.Errorf("Reverse(%q) = %q, want %q", c.in, got, c.want)
-        		}
-        	}
+            for _, c := range []struct{ in, want string }{{"abc", "cba"}, {"", ""}, {"äb", "bä"}} {
+                if got := Reverse(c.in); got != c.want {
+                    t.Errorf("Reverse(%q) = %q, want %q", c.in, got, c.want)
+                }
+            }
         }
 
         func TestCount(t *testing.T) {
-        	if got := Count("häuser"); got != 6 {
-        		t.Fatalf("got %d", got)
-        	}
+            if got := Count("häuser"); got != 6 {
+                t.Fatalf("got %d", got)
+            }
         }
         """,
         command="go test ./...",

@@ -544,10 +544,8 @@ LAYOUTS: Final[tuple[Honest, ...]] = (
         r"""
         === repo Makefile
         PYTHON = python3
-        test: lint
-        	$(PYTHON) -m pytest -v tests
-        lint:
-        	$(PYTHON) -m compileall -q merge.py
+        test: lint ; $(PYTHON) -m pytest -v tests
+        lint: ; $(PYTHON) -m compileall -q merge.py
         === repo merge.py
         def merge(a, b):
             return a
