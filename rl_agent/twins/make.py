@@ -12,12 +12,11 @@ from rl_agent.twins.literals import literal_edits
 from rl_agent.twins.owners import SEPARATOR, Owners
 from rl_agent.twins.python_source import without_comments
 from rl_agent.twins.python_tests import FoundTest, class_bases, doctest_edits, find_tests
-from rl_agent.twins.twin_set import Twin, TwinSet
+from rl_agent.twins.twin_set import PASSED, Twin, TwinSet
 
 if TYPE_CHECKING:
     import random
 
-PASSED: Final = "passed"
 FAILED: Final = "failed"
 COMMAND: Final = "the command"
 """Name of the only test of a task that is judged by an exit code."""
