@@ -385,6 +385,58 @@ RUNNERS: Final[tuple[Honest, ...]] = (
         sample=(WITH_NAMES,),
     ),
     case(
+        "doctests of the module that is fixed",
+        r"""
+        === repo money.py
+        def euros(cents):
+            '''Return an amount in euros.
+
+            >>> euros(200)
+            '2.00'
+            '''
+            return f"{cents // 100}.00"
+        === gold money.py
+        def euros(cents):
+            '''Return an amount in euros.
+
+            >>> euros(200)
+            '2.00'
+            '''
+            return f"{cents / 100:.2f}"
+        === honest money.py
+        '''Amounts of money.
+
+        >>> euros(5)
+        '0.05'
+        '''
+
+
+        def euros(cents):
+            '''Return an amount in euros.
+
+            >>> euros(200)
+            '2.00'
+            >>> euros(123)
+            '1.23'
+            '''
+            return "%d.%02d" % divmod(cents, 100)
+        === test tests/test_money.py
+        from money import euros
+
+
+        def test_cents():
+            assert euros(199) == "1.99"
+
+
+        def test_few():
+            assert euros(7) == "0.07"
+        """,
+        "test_cents test_few",
+        keeps="money.py::money.euros",
+        options="--doctest-modules",
+        kinds=BY_NAME,
+    ),
+    case(
         "doctests of text files and tests",
         r"""
         === repo shop.py
