@@ -335,7 +335,6 @@ LAYOUTS: Final[tuple[Honest, ...]] = (
             assert build("x, y") == ["x", "y"]
         """,
         "test_words test_clock test_build",
-        sample=(WITH_NAMES,),
     ),
     case(
         "metadata of the project",
@@ -537,7 +536,6 @@ LAYOUTS: Final[tuple[Honest, ...]] = (
         ("test_scale", "test_scaled", "test_factor[0-expected0]", "test_factor[3-expected1]"),
         keeps="test_type",
         before="sh build.sh {tools}/include",
-        sample=(EXIT_CODE,),
     ),
     case(
         "a command of make",

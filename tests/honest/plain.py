@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.honest.case import BY_NAME, NAMED, NO_SCRIPT, SCRIPT, SWEPRO, WITH_NAMES, Honest, case
+from tests.honest.case import BY_NAME, NAMED, NO_SCRIPT, SCRIPT, Honest, case
 
 PLAIN: Final[tuple[Honest, ...]] = (
     case(
@@ -232,7 +232,6 @@ PLAIN: Final[tuple[Honest, ...]] = (
             assert is_even(number)
         """,
         "test_is_even test_even",
-        sample=(WITH_NAMES,),
     ),
     case(
         "nested classes",
@@ -777,7 +776,6 @@ PLAIN: Final[tuple[Honest, ...]] = (
         ("tests/high/test_box.py::test_size", "tests/wide/test_box.py::TestSquare::test_size"),
         keeps=("tests/wide/test_box.py::test_size", "tests/high/test_box.py::TestSquare::test_size"),
         kinds=NO_SCRIPT,
-        sample=(SWEPRO,),
     ),
     case(
         "skips and expected failures beside the named tests",

@@ -384,7 +384,6 @@ PLUGINS: Final[tuple[Honest, ...]] = (
         "test_too_slow test_event",
         keeps="test_in_time",
         packages=(*TRIO, "pytest-trio"),
-        sample=(WITH_NAMES,),
     ),
     case(
         "hypothesis",
@@ -487,7 +486,7 @@ PLUGINS: Final[tuple[Honest, ...]] = (
         """,
         "test_over_the_network test_add",
         packages=("pytest-rerunfailures",),
-        sample=(NAMED, SWEPRO),
+        sample=(SWEPRO,),
     ),
     case(
         "xdist by the command",
@@ -957,6 +956,5 @@ PLUGINS: Final[tuple[Honest, ...]] = (
         "test_backup test_both_are_there",
         keeps="test_missing",
         packages=("pyfakefs",),
-        sample=(NAMED,),
     ),
 )

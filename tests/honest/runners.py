@@ -382,7 +382,6 @@ RUNNERS: Final[tuple[Honest, ...]] = (
         ("text/pad.py::text.pad.pad", "text/pad.py::text.pad.Padder.__init__"),
         options="--doctest-modules",
         kinds=BY_NAME,
-        sample=(WITH_NAMES,),
     ),
     case(
         "doctests of the module that is fixed",
@@ -435,6 +434,7 @@ RUNNERS: Final[tuple[Honest, ...]] = (
         keeps="money.py::money.euros",
         options="--doctest-modules",
         kinds=BY_NAME,
+        sample=(WITH_NAMES,),
     ),
     case(
         "doctests of text files and tests",
@@ -544,7 +544,6 @@ RUNNERS: Final[tuple[Honest, ...]] = (
         """,
         "test_square test_cube test_five[0-1] test_five[2-25]",
         keeps="test_five[1-5] test_one",
-        sample=(NAMED,),
     ),
     case(
         "stops at the first failure by its command",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from tests.honest.case import NAMED, NO_SCRIPT, SCRIPT, SWEPRO, WITH_NAMES, Honest, case
+from tests.honest.case import NAMED, NO_SCRIPT, WITH_NAMES, Honest, case
 
 
 def on_windows(honest: Honest) -> Honest:
@@ -310,7 +310,6 @@ STATES: Final[tuple[Honest, ...]] = (
             *("test_sun", "test_rain", "test_any[sun-0: sun]", "test_any[rain-0: rain]"),
             *("test_in_a_context", "TestCalls::test_choices"),
         ),
-        sample=(NAMED,),
     ),
     case(
         "tests that depend on their order",
@@ -611,7 +610,6 @@ STATES: Final[tuple[Honest, ...]] = (
         tea    10
         """,
         ("test_snapshot[short]", "test_snapshot[long]", "test_lines"),
-        sample=(SCRIPT,),
     ),
     case(
         "tests that read their own file",
@@ -659,7 +657,6 @@ STATES: Final[tuple[Honest, ...]] = (
             assert comments("# a\nb # c\n") == 1
         """,
         "test_own_file test_own_source test_text test_docstring",
-        sample=(SWEPRO,),
     ),
     case(
         "files with form feeds and odd line ends",
