@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import io
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -21,9 +22,14 @@ def _section(path: str, old: str | None, new: str | None) -> str:
     elif new is None:
         header += "deleted file mode 100644\n"
     lines = difflib.unified_diff(
-        (old or "").splitlines(keepends=True),
-        (new or "").splitlines(keepends=True),
+        _lines(old or ""),
+        _lines(new or ""),
         "/dev/null" if old is None else f"a/{path}",
         "/dev/null" if new is None else f"b/{path}",
     )
     return header + "".join(lines)
+
+
+def _lines(text: str) -> list[str]:
+    """The lines as git sees them: a form feed ends none."""
+    return io.StringIO(text, newline="\n").readlines()

@@ -42,8 +42,8 @@ class EvalCmdJudge:
 
     def test_files(self, spec: EvalCmdSpec) -> Sequence[str]:
         """See `Judge.test_files`. Hidden files need no protection: they replace whatever stands in their place."""
-        named = (name.partition("::")[0] for name in (*spec.fail_to_pass, *spec.pass_to_pass))
-        return tuple(dict.fromkeys((*spec.test_files, *named)))
+        named = Names(fail_to_pass=spec.fail_to_pass, pass_to_pass=spec.pass_to_pass)
+        return tuple(dict.fromkeys((*spec.test_files, *named.files)))
 
     def sources(self, spec: EvalCmdSpec) -> Sequence[str]:
         """See `Judge.sources`."""

@@ -47,11 +47,11 @@ class F2pJudge:
         """See `Judge.test_files`."""
         brought = [path.decode(errors="replace") for path in touched_paths(spec.test_patch.encode())]
         script = [spec.script_path] if spec.script else []
-        return tuple(dict.fromkeys((*_files(self.names(spec)), *brought, *script, *spec.test_files)))
+        return tuple(dict.fromkeys((*self.sources(spec), *brought, *script, *spec.test_files)))
 
     def sources(self, spec: F2pSpec) -> Sequence[str]:
         """See `Judge.sources`."""
-        return _files(self.names(spec))
+        return [path for path in self.names(spec).files if path != COMMAND]
 
     def tests(self, spec: F2pSpec) -> Tests:
         """See `Judge.tests`."""

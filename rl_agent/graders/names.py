@@ -39,6 +39,12 @@ def is_phantom(name: str) -> bool:
     return _PHANTOM.fullmatch(plain(name)) is not None
 
 
+def is_doctest(name: str) -> bool:
+    """Return True for a doctest in a Python module, such as `src/app/money.py::app.money.price`."""
+    path, _, test = name.partition("[")[0].partition("::")
+    return test != "" and path.endswith(".py") and "::" not in test and ("." in test or path.endswith(f"{test}.py"))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Names:
     """The tests that a task names."""
@@ -50,6 +56,15 @@ class Names:
     def all(self) -> tuple[str, ...]:
         """Return all names."""
         return (*self.fail_to_pass, *self.pass_to_pass)
+
+    @property
+    def files(self) -> list[str]:
+        """Return the files of the named tests, as in node ids of pytest.
+
+        A module whose doctests must keep passing is no test file: it belongs to the solution.
+        """
+        kept = (name for name in self.pass_to_pass if not is_doctest(name))
+        return list(dict.fromkeys(name.partition("::")[0] for name in (*self.fail_to_pass, *kept)))
 
     def missed(self, seen: Mapping[str, str], *, skipped_pass_to_pass: bool) -> dict[str, str]:
         """Return name -> outcome of the tests that did not pass."""

@@ -31,12 +31,10 @@ def plugin() -> dict[str, bytes]:
 
 def with_plugin(command: str, trial: Trial) -> str:
     """Return a shell command whose pytest, however it is started, loads the plug-in. Variables of the image are kept."""
-    limit = trial.options.test_limit_s if trial.is_mixed else 0.0
-    options = f"-p {PLUGIN}" + (" --maxfail=0" if trial.is_mixed else "")
+    mixed = f"RL_AGENT_TEST_LIMIT_S={trial.options.test_limit_s:g} RL_AGENT_KEEP_GOING=1 " if trial.is_mixed else ""
     return (
-        f'export PYTHONPATH="{TOOLS}${{PYTHONPATH:+:$PYTHONPATH}}" '
-        f'PYTEST_ADDOPTS="{options}${{PYTEST_ADDOPTS:+ $PYTEST_ADDOPTS}}" '
-        f"RL_AGENT_OUTCOMES={FILE} RL_AGENT_TEST_LIMIT_S={limit:g}\n{command}"
+        f'export {mixed}RL_AGENT_OUTCOMES={FILE} PYTHONPATH="{TOOLS}${{PYTHONPATH:+:$PYTHONPATH}}" '
+        f'PYTEST_ADDOPTS="-p {PLUGIN}${{PYTEST_ADDOPTS:+ $PYTEST_ADDOPTS}}"\n{command}'
     )
 
 

@@ -58,7 +58,7 @@ class SweProJudge:
 
     def sources(self, spec: SweProSpec) -> Sequence[str]:
         """See `Judge.sources`."""
-        named = [name.partition(" | ")[0].partition("::")[0] for name in (*spec.fail_to_pass, *spec.pass_to_pass)]
+        named = [path.partition(" | ")[0] for path in self.names(spec).files]
         files = [path for path in (*spec.selected_test_files, *named) if _FILE.fullmatch(path)]
         restored = [word for word in shlex.split(_last_line(spec)) if "/" in word] if spec.before_repo_set_cmd else []
         return tuple(dict.fromkeys((*files, *restored)))

@@ -12,12 +12,11 @@ from rl_agent.twins.literals import literal_edits
 from rl_agent.twins.owners import SEPARATOR, Owners
 from rl_agent.twins.python_source import without_comments
 from rl_agent.twins.python_tests import FoundTest, class_bases, doctest_edits, find_tests
-from rl_agent.twins.twin_set import Twin, TwinSet
+from rl_agent.twins.twin_set import PASSED, Twin, TwinSet
 
 if TYPE_CHECKING:
     import random
 
-PASSED: Final = "passed"
 FAILED: Final = "failed"
 COMMAND: Final = "the command"
 """Name of the only test of a task that is judged by an exit code."""
@@ -72,14 +71,17 @@ def candidates(
     files: Mapping[str, bytes],
     rng: random.Random,
     *,
+    named: Sequence[str] = (),
     keeps_docstrings: bool = False,
     controls: Mapping[str, str] | None = None,
 ) -> Candidates:
     """Return the possible edits of all test files. Files that are no text have none.
 
-    `controls`: path -> text of whole files with a wrong expectation.
+    `named`: names of the task's tests. `controls`: path -> text of whole files with a wrong expectation.
     """
     found = Candidates(files={})
+    ids = [name.partition("[")[0] for name in named]
+    called = {name.rpartition(SEPARATOR)[2] for name in ids if SEPARATOR in name}
     bases: dict[str, dict[str, list[str]]] = {}
     for path, original in files.items():
         is_python = path.endswith(".py")
@@ -87,7 +89,7 @@ def candidates(
         found.files[path] = content
         try:
             if is_python:
-                functions = find_tests(content, rng)
+                functions = find_tests(content, rng, called)
                 bases[path] = class_bases(content)
                 found.functions |= {f"{path}{SEPARATOR}{name}": (path, each) for name, each in functions.items()}
                 found.literals[path] = doctest_edits(content, rng)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
-from rl_agent.twins.make import PASSED
+from rl_agent.twins.twin_set import PASSED
 
 if TYPE_CHECKING:
     import random
@@ -124,11 +124,12 @@ def _surprises(
     for twin in drawn.twins:
         outcomes = twins.align(twin.owner, seen)
         of_wrong.update(twins.names[twin.owner])
-        for name in twin.fails:
-            if name in expected and outcomes.get(name) == PASSED:
-                passed_wrong[twin] = name
-            elif name in expected and name not in outcomes and name in twins.steady:
-                failed_right.append(name)
+        names = [name for name in twin.fails if name in expected]
+        passed = [name for name in names if outcomes.get(name) == PASSED]
+        # Nobody has seen which sets of parameters an unvalidated twin makes fail: one of them is enough.
+        if passed and (twins.is_validated or len(passed) == len(names)):
+            passed_wrong[twin] = passed[-1]
+        failed_right += [name for name in names if name not in outcomes and name in twins.steady]
     for name, outcome in expected.items():
         if outcome == PASSED and name in twins.steady - of_wrong and seen.get(name) != PASSED:
             failed_right.append(name)

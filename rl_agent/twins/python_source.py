@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import codecs
 import io
 import tokenize
 from typing import TYPE_CHECKING, Final
@@ -33,9 +34,7 @@ class Source:
         self.tree = ast.parse(content)
         self.rng = rng
         self.pool = Pool(self.tree, rng)
-        self._line_starts = [0]
-        for line in content.splitlines(keepends=True):
-            self._line_starts.append(self._line_starts[-1] + len(line))
+        self._line_starts = line_starts(content)
 
     def span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
         """Return the start and end of a node in bytes."""
@@ -123,6 +122,16 @@ def is_computed(node: ast.expr) -> bool:
     )
 
 
+def line_starts(content: bytes) -> list[int]:
+    """Return where the lines begin to which positions of `ast` refer, and the end of the last one."""
+    starts = [0]
+    for line in content.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+    if content.startswith(codecs.BOM_UTF8):
+        starts[0] = len(codecs.BOM_UTF8)
+    return starts
+
+
 def without_comments(content: bytes, *, docstrings: bool) -> bytes:
     """Return Python source without the text of comments and, if `docstrings`, without the docstrings of tests that hold no doctest.
 
@@ -133,14 +142,19 @@ def without_comments(content: bytes, *, docstrings: bool) -> bytes:
         tokens = list(tokenize.tokenize(io.BytesIO(content).readline))
     except (SyntaxError, ValueError, tokenize.TokenError, RecursionError):
         return content
-    lines = content.decode("utf-8", "surrogateescape").splitlines(keepends=True)
+    mark = codecs.BOM_UTF8 if content.startswith(codecs.BOM_UTF8) else b""
+    encoding = tokens[0].string
+    # The lines of `tokenize`: `str.splitlines` would also split at form feeds.
+    lines = [line.decode(encoding) for line in io.BytesIO(content.removeprefix(mark))]
     for token in tokens:
         if token.type == tokenize.COMMENT and not _is_needed(token):
             row, column = token.start
             line = lines[row - 1]
             lines[row - 1] = line[: column + 1] + line[column + len(token.string) :]
-    made = "".join(lines).encode("utf-8", "surrogateescape")
-    return _without_docstrings(made, tree) if docstrings else made
+    made = "".join(lines).encode()
+    if docstrings:
+        made = _without_docstrings(made, tree)
+    return mark + made.decode().encode(encoding)
 
 
 def _is_needed(comment: tokenize.TokenInfo) -> bool:
@@ -149,10 +163,8 @@ def _is_needed(comment: tokenize.TokenInfo) -> bool:
 
 
 def _without_docstrings(content: bytes, tree: ast.AST) -> bytes:
-    lines = content.splitlines(keepends=True)
-    starts = [0]
-    for line in lines:
-        starts.append(starts[-1] + len(line))
+    """Return UTF-8 text without docstrings."""
+    starts = line_starts(content)
     spans = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Module):

@@ -13,7 +13,7 @@ from rl_agent.twins.values import respelled
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Module
 SWAPS: Final = {
@@ -86,15 +86,17 @@ class FoundTest:
     """Edits of the same shapes that leave the test right, so that the shape of an assertion does not tell a wrong test."""
 
 
-def find_tests(content: bytes, rng: random.Random) -> dict[str, FoundTest]:
+def find_tests(content: bytes, rng: random.Random, named: Collection[str] = ()) -> dict[str, FoundTest]:
     """Return the test functions of a file by name; of a plain script, the whole module as one test.
+
+    `named`: names of functions that are tests although their names do not begin with `test`.
 
     Raises SyntaxError or ValueError for content that this interpreter cannot parse.
     """
     source = Source(content, rng)
     found = {
         name: Finder(source, node, decorators, self_name).find(name)
-        for name, node, decorators, self_name in _tests(source.tree.body, "", is_unittest=False, decorators=[])
+        for name, node, decorators, self_name in _tests(source.tree.body, "", named, is_unittest=False, decorators=[])
     }
     return found or {"": Finder(source, source.tree, [], "").find("")}
 
@@ -118,21 +120,23 @@ def doctest_edits(content: bytes, rng: random.Random) -> list[Edit]:
 
 
 def _tests(
-    body: Sequence[ast.stmt], prefix: str, *, is_unittest: bool, decorators: list[ast.expr]
+    body: Sequence[ast.stmt], prefix: str, named: Collection[str], *, is_unittest: bool, decorators: list[ast.expr]
 ) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef, list[ast.expr], str]]:
     """Yield name, node, decorators and the name of `self` (empty outside unittest) of each test function."""
     for node in body:
         if isinstance(node, ast.ClassDef):
             inside = [*decorators, *node.decorator_list]
             unittest = is_unittest or _uses_unittest(node)
-            yield from _tests(node.body, f"{prefix}{node.name}::", is_unittest=unittest, decorators=inside)
+            yield from _tests(node.body, f"{prefix}{node.name}::", named, is_unittest=unittest, decorators=inside)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            if node.name.lower().startswith("test"):
+            if node.name.lower().startswith("test") or node.name in named:
                 first = node.args.args[0].arg if node.args.args and is_unittest and prefix else ""
                 yield f"{prefix}{node.name}", node, [*decorators, *node.decorator_list], first
         elif isinstance(node, ast.If | ast.Try | ast.With):
             for part in ("body", "orelse", "finalbody"):
-                yield from _tests(getattr(node, part, []), prefix, is_unittest=is_unittest, decorators=decorators)
+                yield from _tests(
+                    getattr(node, part, []), prefix, named, is_unittest=is_unittest, decorators=decorators
+                )
 
 
 def _uses_unittest(node: ast.ClassDef) -> bool:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from rl_agent.twins.edit import STRONG, Edit, EditKind, apply
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
+PASSED: Final = "passed"
 RUNS_OF_FEW: Final = {1: 4, 2: 3}
 """Tests with a twin -> mixed runs. Who guesses has one chance in 2 per test and run; with three tests, two runs are enough."""
 RUNS: Final = 2
@@ -62,6 +63,18 @@ class TwinSet:
     text of their file, and need not pass in a mixed run."""
     is_validated: bool = True
     """False without a gold patch: nobody has seen the twins fail."""
+
+    def named(self, stands_for: Callable[[str], Sequence[str]]) -> TwinSet:
+        """Return the set with the tests that its names stand for, in place of the names of the task.
+
+        A task without a gold patch has had no run that shows them.
+        """
+        names = {owner: [test for name in each for test in stands_for(name)] for owner, each in self.names.items()}
+        twins = {
+            owner: [replace(twin, fails=tuple(names[owner])) for twin in each] for owner, each in self.twins.items()
+        }
+        steady = {test for each in names.values() for test in each}
+        return replace(self, names=names, twins=twins, steady=steady)
 
     def plan(self, wanted: Collection[str], first: Collection[str], rng: random.Random) -> list[set[str]]:
         """Return the owners to make wrong in each mixed run; none if no wanted owner has a twin.
@@ -124,14 +137,17 @@ class TwinSet:
     def align(self, owner: str, seen: Mapping[str, str]) -> dict[str, str]:
         """Return the outcomes of an owner's tests by their original names.
 
-        A changed parameter may change a test's name: names that are gone are matched, in order, with new names of the function.
+        A changed parameter may change a test's name: names that are gone are matched with new names of the function. Several
+        of them share one outcome, `passed` only if all passed, since their order may be random.
         """
         names = self.names[owner]
         gone = [name for name in names if name not in seen]
         heads = {name.partition("[")[0] for name in gone}
         new = [outcome for name, outcome in seen.items() if name not in names and name.partition("[")[0] in heads]
         found = {name: seen[name] for name in names if name in seen}
-        return found | dict(zip(gone, new, strict=True)) if len(new) == len(gone) else found
+        if not gone or len(new) != len(gone):
+            return found
+        return found | dict.fromkeys(gone, next((outcome for outcome in new if outcome != PASSED), PASSED))
 
     def dumps(self) -> bytes:
         """Return the set as JSON."""

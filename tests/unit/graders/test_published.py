@@ -243,3 +243,9 @@ def test_a_name_made_to_be_slow_is_compared_in_a_moment() -> None:
     for text in (" " * 200_000 + "x", " (" * 100_000, "(" + "1" * 200_000, "\x1b[" * 100_000):
         plain(text)
     assert time.process_time() - started < 0.5
+
+
+def test_a_module_whose_doctests_must_keep_passing_belongs_to_the_solution() -> None:
+    kept = ("a.py::a", "b/c.py::b.c.f", "t.py::t.f", "u.py", "v.py::test_v[1.py::x]", "docs/w.txt::w.txt", "x.js | y")
+    names = Names(fail_to_pass=("t.py::test_t", "d.py::d.f"), pass_to_pass=kept)
+    assert names.files == ["t.py", "d.py", "u.py", "v.py", "docs/w.txt", "x.js | y"]

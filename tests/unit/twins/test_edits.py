@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from rl_agent.twins.edit import Edit, EditKind, apply
 from rl_agent.twins.literals import literal_edits
+from rl_agent.twins.make import candidates
 from rl_agent.twins.python_source import without_comments
 from rl_agent.twins.python_tests import doctest_edits, find_tests
 
@@ -143,7 +144,38 @@ def test_comments_and_docstrings_go_but_not_doctests_and_not_what_looks_like_a_c
     assert without_comments(b"def (", docstrings=True) == b"def ("
 
 
-@given(st.text(alphabet="ab #'\"\\\n\t()=:1", max_size=60))
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"\xef\xbb\xbf# mark\r\nx = 1 # 1\r\n", b"\xef\xbb\xbf#\r\nx = 1 #\r\n"),
+        (b"x = 1\n\x0c\n# 1\ny = '\xe2\x80\xa8' # 2\n", b"x = 1\n\x0c\n#\ny = '\xe2\x80\xa8' #\n"),
+        (
+            b"# coding: latin-1\ndef test():\n    '\xe9\xe9'; 'x' # \xe9\n",
+            b"# coding: latin-1\ndef test():\n    \"\"; 'x' #\n",
+        ),
+    ],
+    ids=["byte order mark", "form feed", "latin-1"],
+)
+def test_comments_go_from_files_with_other_line_ends_and_encodings(content: bytes, expected: bytes) -> None:
+    assert without_comments(content, docstrings=True) == expected
+
+
+def test_edits_of_a_file_with_a_byte_order_mark_stand_in_the_right_place() -> None:
+    content = "\ufeffdef test_a(): assert f('é') == 5\r\ndef test_b(): assert g() == 'x'\r\n".encode()
+    for found in find_tests(content, random.Random(0)).values():
+        for edit in found.edits:
+            if edit.kind is EditKind.value:
+                assert content[edit.start : edit.end] in {b"5", b"'x'"}
+
+
+def test_functions_that_the_task_names_are_tests_too() -> None:
+    content = b"def it_adds():\n    assert f() == 5\n\n\nclass When:\n    def it_works(self):\n        assert g()\n\n\ndef h(): pass\n"
+    assert list(find_tests(content, random.Random(0), {"it_adds", "it_works"})) == ["it_adds", "When::it_works"]
+    found = candidates({"a.py": content}, random.Random(0), named=["a.py::it_adds[x::y]"])
+    assert found.owners.of("a.py::it_adds[x::y]") == "a.py::it_adds"
+
+
+@given(st.text(alphabet="ab #'\"\\\n\t\x0c()=:1é\u2028", max_size=60))
 def test_removing_comments_never_changes_what_a_file_means(text: str) -> None:
     try:
         before = ast.dump(ast.parse(text))

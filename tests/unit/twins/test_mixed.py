@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rl_agent.twins.make import COMMAND, FAILED, PASSED, Maker, Seen, candidates, make_unvalidated
+from rl_agent.twins.make import COMMAND, FAILED, Maker, Seen, candidates, make_unvalidated
 from rl_agent.twins.mixed import Finding, mixed_runs
 from rl_agent.twins.owners import Owners
-from rl_agent.twins.twin_set import TwinSet
+from rl_agent.twins.twin_set import PASSED, TwinSet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -214,3 +214,44 @@ def test_the_function_of_a_named_test_is_found(test: str, owner: str | None) -> 
     functions = {"tests/test_a.py": ["test_x", "Base::test_y"], "tests/test_b.py": ["test_x"]}
     bases = {"tests/test_a.py": {"Base": ["TestCase"], "Derived": ["Base"]}, "tests/test_b.py": {}}
     assert Owners(functions, bases).of(test) == owner
+
+
+async def test_without_a_gold_patch_one_set_of_parameters_that_fails_is_enough() -> None:
+    text = "def test_a(kind):\n    if kind == 1:\n        assert f() == 5\n    else:\n        assert f() == 7\n"
+    ids = [f"{PATH}::test_a[1]", f"{PATH}::test_a[2]"]
+    rng = random.Random(0)
+    twins = make_unvalidated(candidates({PATH: text.encode()}, rng), [f"{PATH}::test_a"], rng)
+    twins = twins.named(lambda name: [each for each in ids if each.startswith(name)])
+    assert twins.names == {f"{PATH}::test_a": ids}
+
+    async def right(files: Mapping[str, bytes]) -> Seen:
+        known: dict[str, Callable[[int], None]] = {}
+        exec(compile(files[PATH], PATH, "exec"), known)
+        outcomes = {}
+        for kind, name in enumerate(ids, 1):
+            known["f"] = lambda kind=kind: 2 * kind + 3
+            try:
+                known["test_a"](kind)
+                outcomes[name] = PASSED
+            except AssertionError:
+                outcomes[name] = FAILED
+        return Seen(outcomes=outcomes)
+
+    async def forged(files: Mapping[str, bytes]) -> Seen:
+        return Seen(outcomes=dict.fromkeys(ids, PASSED))
+
+    for seed in range(20):
+        for run, finding in ((right, Finding.right), (forged, Finding.tampered)):
+            control = await mixed_runs(twins, dict.fromkeys(ids, PASSED), ids, run, random.Random(seed))
+            assert control.finding is finding
+
+
+def test_names_that_a_changed_parameter_changes_are_matched_whatever_their_order() -> None:
+    names = [f"a.py::test_a[{kind}]" for kind in ("1-2", "3-4", "3-5")]
+    twins = TwinSet(files={}, names={"a.py::test_a": names})
+    one = {names[0]: PASSED, names[1]: PASSED, "a.py::test_a[3-6]": FAILED, "a.py::test_b": PASSED}
+    assert twins.align("a.py::test_a", one) == {names[0]: PASSED, names[1]: PASSED, names[2]: FAILED}
+    two = {names[0]: PASSED, "a.py::test_a[3-40]": PASSED, "a.py::test_a[3-41]": FAILED}
+    for seen in (two, dict(reversed(two.items()))):
+        assert twins.align("a.py::test_a", seen) == {names[0]: PASSED, names[1]: FAILED, names[2]: FAILED}
+    assert twins.align("a.py::test_a", {names[0]: PASSED}) == {names[0]: PASSED}
