@@ -75,6 +75,8 @@ class Honest:
     """Shell command before the tests. `{tools}`: the folder of packages."""
     command: str = ""
     """Shell command that stands for pytest. `{python}`: starts Python with the packages."""
+    program: str = ""
+    """Program of this machine that the tests need."""
     parser: str = PARSER
     changes: Mapping[str, Any] | None = None
     """Options of the grader."""

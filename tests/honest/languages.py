@@ -150,6 +150,7 @@ LANGUAGES: Final[tuple[Honest, ...]] = (
         """,
         ("total counts", "rejects negative prices"),
         keeps=("total of nothing", "keeps names"),
+        program="node",
         command="node --test --test-reporter=tap test/",
         parser=TAP_PARSER,
         kinds=(EXIT_CODE, SWEPRO),
@@ -179,6 +180,7 @@ LANGUAGES: Final[tuple[Honest, ...]] = (
         assert.deepEqual([1, 4, 12].map((month) => days(month, 2023)), [31, 30, 31]);
         console.log("done");
         """,
+        program="node",
         command="node check.mjs",
         kinds=(EXIT_CODE,),
     ),
@@ -221,6 +223,7 @@ LANGUAGES: Final[tuple[Honest, ...]] = (
       });
     });
         """,
+        program="node",
         command="node {tools}/jest/node_modules/jest/bin/jest.js --ci --rootDir=.",
         packages=("jest",),
         kinds=(EXIT_CODE,),
@@ -255,6 +258,7 @@ LANGUAGES: Final[tuple[Honest, ...]] = (
       });
     });
         """,
+        program="node",
         command="node {tools}/mocha/node_modules/mocha/bin/mocha.js test",
         packages=("mocha",),
         kinds=(EXIT_CODE,),
@@ -317,6 +321,7 @@ LANGUAGES: Final[tuple[Honest, ...]] = (
             }
         }
         """,
+        program="go",
         command="go test ./...",
         kinds=(EXIT_CODE,),
     ),

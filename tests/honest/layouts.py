@@ -528,6 +528,7 @@ LAYOUTS: Final[tuple[Honest, ...]] = (
         """,
         ("test_scaled", "test_factor[0-expected0]", "test_factor[3-expected1]"),
         keeps="test_scale test_type",
+        program="gcc",
         pre_commands=("sh build.sh {tools}/include",),
     ),
     case(
@@ -535,6 +536,7 @@ LAYOUTS: Final[tuple[Honest, ...]] = (
         EXTENSION + scale_c("repo", "a + b") + scale_c("gold", "a * b") + scale_c("honest", "b * a * 1L"),
         ("test_scale", "test_scaled", "test_factor[0-expected0]", "test_factor[3-expected1]"),
         keeps="test_type",
+        program="gcc",
         before="sh build.sh {tools}/include",
     ),
     case(

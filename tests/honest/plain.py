@@ -286,15 +286,25 @@ PLAIN: Final[tuple[Honest, ...]] = (
             def test_all(self):
                 assert [self.stack.pop() for _ in range(self.limit)] == [2, 1, 0]
 
-            class TestEmpty:
-                def test_one(self):
+
+        class TestFew:
+            class TestOne:
+                def test_pop(self):
                     stack = Stack()
                     stack.push("x")
                     assert stack.pop() == "x"
                     assert len(stack.items) == 0
+
+            class TestTwo:
+                class TestEqual:
+                    def test_pop(self):
+                        stack = Stack()
+                        stack.push(1)
+                        stack.push(1)
+                        assert [stack.pop(), stack.pop()] == [1, 1]
         """,
-        ("TestStack::test_pop", "TestStack::test_all"),
-        keeps=("TestStack::TestEmpty::test_one",),
+        "TestStack::test_pop TestStack::test_all",
+        keeps="TestFew::TestOne::test_pop TestFew::TestTwo::TestEqual::test_pop",
     ),
     case(
         "fixtures of a conftest",

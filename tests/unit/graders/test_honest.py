@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,10 +20,15 @@ if TYPE_CHECKING:
 
 pytestmark = [needs_root, pytest.mark.slow]
 
+
+def marks(case: Honest, kind: str) -> list[pytest.MarkDecorator]:
+    missing = bool(case.program) and shutil.which(case.program) is None
+    skip = pytest.mark.skipif(missing, reason=f"{case.program} is not installed")
+    return [skip] if kind in case.sample else [skip, pytest.mark.long]
+
+
 TRIALS = [
-    pytest.param(case, kind, id=f"{case.name}-{kind}", marks=() if kind in case.sample else pytest.mark.long)
-    for case in CASES
-    for kind in case.kinds
+    pytest.param(case, kind, id=f"{case.name}-{kind}", marks=marks(case, kind)) for case in CASES for kind in case.kinds
 ]
 
 
