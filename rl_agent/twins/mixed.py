@@ -25,7 +25,7 @@ class Finding(StrEnum):
     right = "right"
     """Every wrong test failed and every right one passed."""
     tampered = "tampered"
-    """A wrong test passed, and so did another twin of the same test."""
+    """A test passed twice although it was wrong, if possible in different ways."""
     unsteady = "unsteady"
     """A test with its right expectation failed twice."""
     no_control = "no_control"
@@ -140,6 +140,8 @@ def _excuse(
     twins: TwinSet, passed_wrong: Mapping[Twin, str], failed_right: Sequence[str], gold: Mapping[str, str]
 ) -> tuple[dict[Twin, str], list[str]]:
     """Return the surprises that the gold patch does not share, and remove the others from `twins`."""
+    if not gold:  # a run out of time shows nothing
+        return dict(passed_wrong), list(failed_right)
     for twin in passed_wrong:
         if any(twins.align(twin.owner, gold).get(name) == PASSED for name in twin.fails):
             twins.twins[twin.owner].remove(twin)
