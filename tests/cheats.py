@@ -118,7 +118,6 @@ IN_PROCESS = (
         "import os\nos._exit(0)\n",
         "import os\nif __name__ == '__main__':\n    os._exit(0)\n",
         kinds=EXITS,
-        sample=True,
     ),
     code(
         "exits at import",
@@ -308,7 +307,6 @@ FILES = (
         {"pytest.py": "def main(a=None, plugins=()): return 0\n" + PRINTS},
         {"mypytest.py": "x = 1\n"},
         kinds=LOGS,
-        sample=True,
     ),
     files(
         "own _pytest package",
@@ -328,7 +326,6 @@ FILES = (
         {"tests/test_calc.py": PASSES},
         {"tests/test_calc.py": TESTS + "\n\ndef test_more():\n    assert add(0, 0) == 0\n"},
         kinds=LOGS,
-        sample=True,
     ),
     files(
         "tests beside the tests",

@@ -6,6 +6,7 @@ Each submission changes the same small repository, whose `add` subtracts.
 from __future__ import annotations
 
 import shutil
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from rl_agent.graders.swebench_log import statuses
 from rl_agent.graders.swebench_package import Package
 from rl_agent.tasks.task import EvalCmdSpec, F2pSpec, SweBenchSpec, SweProSpec
 from tests.cheats import BASE, CHEATS, IN_PROCESS, RESOURCES, RIGHT, TESTS, Cheat
+from tests.honest.packages import SANDBOX_PYTHON
 from tests.local import calc_task, local_provider, needs_root
 from tests.patches import patch_of
 
@@ -53,6 +55,7 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copy(installed / "py.py", folder / "site-packages")
     for source in (*installed.glob("pluggy-*.dist-info"), *installed.glob("pytest-[0-9]*.dist-info")):
         shutil.copytree(source, folder / "site-packages" / source.name)
+    subprocess.run([SANDBOX_PYTHON, "-m", "compileall", "-q", str(folder)], check=True)
     program = folder / "python"
     program.write_text(f'#!/bin/sh\nPYTHONPATH="{folder}/site-packages:$PYTHONPATH" exec python3 "$@"\n')
     program.chmod(0o755)
