@@ -21,6 +21,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
     "Does it learn?": {
         "reward": ("reward/mean", "reward/solved_rate"),
         "held-out tasks: p(right)": ("eval/p_right",),
+        "mixed runs": ("grader/control/right", "grader/control/tampered", "grader/control/unsteady"),
         "tasks never and always solved": ("data/tasks_never_solved", "data/tasks_always_solved"),
         "outcomes": (
             "rollout/status/solved",
