@@ -13,6 +13,7 @@ import rl_agent
 from rl_agent.graders.base import VerdictStatus
 from rl_agent.rollout.group import AbortReason
 from rl_agent.tracking.dashboard import SECTIONS, main
+from rl_agent.twins.mixed import Finding
 
 ROOMS = ("rollout", "jobs", "trainer", "algo", "sandboxes", "cluster")
 """Where metrics are made; tracking only shows them."""
@@ -20,7 +21,7 @@ ROOMS = ("rollout", "jobs", "trainer", "algo", "sandboxes", "cluster")
 
 def logged() -> tuple[set[str], set[str]]:
     """All string constants of these rooms, and the patterns of their formatted strings."""
-    constants, patterns = {str(status) for kind in (VerdictStatus, AbortReason) for status in kind}, set()
+    constants, patterns = {str(status) for kind in (VerdictStatus, AbortReason, Finding) for status in kind}, set()
     for room in ROOMS:
         for path in (Path(rl_agent.__file__).parent / room).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text())):
