@@ -7,11 +7,7 @@ from typing import Final
 from tests.honest.case import NAMED, WITH_NAMES, Honest, case
 
 ASYNCIO: Final = ("pytest-asyncio", "typing-extensions")
-
-
 TRIO: Final = ("trio", "attrs", "sortedcontainers", "idna", "outcome", "sniffio")
-
-
 CACHE: Final = """
     === repo cache.py
     import asyncio
