@@ -81,9 +81,6 @@ class Honest:
     changes: Mapping[str, Any] | None = None
     """Options of the grader."""
 
-    def __str__(self) -> str:
-        return self.name
-
     @property
     def needed(self) -> tuple[str, ...]:
         """Return the names of all packages."""
