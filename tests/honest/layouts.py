@@ -298,7 +298,7 @@ LAYOUTS: Final[tuple[Honest, ...]] = (
         dependencies = ["idna"]
 
         [tool.pytest.ini_options]
-        addopts = "-q"
+        addopts = "-ra"
         === repo setup.cfg
         [metadata]
         description = Old
@@ -320,7 +320,7 @@ LAYOUTS: Final[tuple[Honest, ...]] = (
         dependencies = ["idna>=3"]
 
         [tool.pytest.ini_options]
-        addopts = "-q"
+        addopts = "-ra"
         === gold acme.py
         import tomllib
 
@@ -343,7 +343,7 @@ LAYOUTS: Final[tuple[Honest, ...]] = (
         optional-dependencies = { test = ["pytest>=8"] }
 
         [tool.pytest.ini_options]
-        addopts = "-q"
+        addopts = "-ra"
         === honest setup.cfg
         [metadata]
         description = New
