@@ -72,7 +72,8 @@ class F2pJudge:
             return await command_run(trial, f"{spec.python} {LENIENT_SCRIPT}")
         names = self.names(spec)
         if names.all == (COMMAND,):
-            return await command_run(trial, f"{spec.python} {shlex.quote(spec.script_path)}")
+            path = 'export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"\n'  # as pytest finds modules
+            return await command_run(trial, f"{path}{spec.python} {shlex.quote(spec.script_path)}")
         result = await trial.sandbox.exec(
             with_plugin(_command(spec, _files(names)), trial),
             cwd=trial.task.workdir,
@@ -109,7 +110,7 @@ def _command(spec: F2pSpec, files: Sequence[str]) -> str:
 def defined_tests(script: str, path: str) -> tuple[str, ...]:
     """Return the node ids of the tests that a file defines, without parameters. None for a plain or invalid script."""
     try:
-        tree = ast.parse(script)
+        tree = ast.parse(script.encode())  # bytes, which may begin with a byte order mark
     except SyntaxError:
         return ()
     found = []

@@ -21,6 +21,8 @@ _IS_WORKER = "PYTEST_XDIST_WORKER" in os.environ
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: Any) -> None:
+    for name in ("RL_AGENT_OUTCOMES", "RL_AGENT_KEEP_GOING"):
+        os.environ.pop(name, None)  # a pytest that a test starts says nothing
     if _KEEPS_GOING:
         config.option.maxfail = 0  # a wrong test must not end the run, whatever the command says
 
@@ -32,7 +34,7 @@ def _write(row: Any, open: Any = open, dumps: Callable[[Any], str] = json.dumps)
 
 
 def pytest_runtest_logreport(report: Any) -> None:
-    if _IS_WORKER:
+    if _IS_WORKER or not _FILE:
         return  # the controller gets the worker's reports
     outcome = report.outcome
     if outcome == "skipped" and hasattr(report, "wasxfail"):
